@@ -28,6 +28,7 @@ from tests.mutator.programs import Configuration, configurations
 
 #: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
 PRODUCTS = ("simt", "mma", "sliced", "packed", "aligned", "floats_wgmma", "packed_wgmma", "prepared_wgmma")
+PRODUCTS += tuple(f"{name}_tcgen05" for name in ("aligned", "prepared", "packed", "floats"))
 FINISHING = ("reduce", "normalise", "interleave")
 
 
@@ -52,12 +53,14 @@ def test_all_launches_of_a_call_but_the_first_are_dependent():
 
 
 #: Instructions that access global memory.
-ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK")
+ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|(?<!UTC)ATOM|UTMALDG|UTMASTG|UBLK")
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
+#: Targets of kernels with tensor copies.
+ASYNCHRONOUS = {"sm_90": ("sm_90a",), "sm_100": ("sm_100a",)}
 COMPILED = [
     pytest.param(each, target, id=f"{each.family} {target}")
     for each in dict.fromkeys(FEW.values())
-    for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)
+    for target in ASYNCHRONOUS.get(each.arch, TARGETS)
 ]
 
 
@@ -84,7 +87,8 @@ def test_a_missing_wait_is_caught(entry, each):
         for site in mutations.sites(text)
         if site.function in DEPENDENT
     }
-    (mutant,) = mutations.mutants(waits[entry])
+    named = re.search(r"^#define AFTER_ANOTHER (\w+)$", text, re.MULTILINE)
+    (mutant,) = mutations.mutants(waits["AFTER_ANOTHER" if named and named[1] == entry else entry])
     verdict = each.verify(mutant.apply)
     assert verdict.outcome == "failed" and "does not wait for the launch in front" in verdict.detail
 

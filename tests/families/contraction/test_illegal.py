@@ -71,7 +71,7 @@ ILLEGAL = {
         ({"BLOCK_N": 24}, "in steps of 16"),
         ({"BLOCK_N": 48, "PAIR": 1}, "of a pair of 32"),
         ({"BLOCK_N": 96, "B_LAYOUT": 1}, "whole boxes in each block"),
-        ({"BLOCK_N": 256, "MIN_BLOCKS": 2}, "fit tensor memory"),
+        ({"BLOCK_N": 256, "MIN_BLOCKS": 2}, "Tensor memory has the sums"),
         ({"BLOCK_K": 32}, "rows of 128 bytes"),
         ({"STAGES": 9}, "2 to 8 buffers"),
         ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),
