@@ -315,4 +315,5 @@ def test_programs_of_every_family_and_operator_pass_as_foreign_ones(arch):
                 class_key, text = row.workload.class_key(), program.to_json()
                 assert program_of(family.name, family.abi, class_key, text, arch) == program
                 seen.add((family.name, row.workload.operator))
-    assert arch != "sm_90" or {name for name, _ in seen} | {"contraction_sliced"} == set(FAMILIES)
+    every = {name for name in FAMILIES if not name.endswith("tcgen05")}
+    assert arch != "sm_90" or {name for name, _ in seen} | {"contraction_sliced"} == every

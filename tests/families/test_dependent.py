@@ -53,7 +53,7 @@ def test_all_launches_of_a_call_but_the_first_are_dependent():
 
 
 #: Instructions that access global memory.
-ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|(?<!UTC)ATOM|UTMALDG|UTMASTG|UBLK")
+ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|ATOMG?$|UTMALDG|UTMASTG|UBLK")
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
 #: Targets of kernels with tensor copies.
 ASYNCHRONOUS = {"sm_90": ("sm_90a",), "sm_100": ("sm_100a",)}

@@ -238,7 +238,7 @@ FAULTS = {
         "no wait for short sums": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),
         "no fence before short sums": ("wgmma_fence();\n    begin();", "begin();"),
         "parts too near": ("divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
-        "a part twice": ("OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}", "OF_A[SMALL_PRODUCTS] = {2, 0, 1, 0, 0}"),
+        "a part twice": ("PARTS_OF_A {2, 0, 1, 1, 0}", "PARTS_OF_A {2, 0, 1, 0, 0}"),
         "sums not lowered": (" * LOWER;", ";"),
         "formed again a row further": ("(thread_index() >> 2 & 7), sums);", "(thread_index() >> 2 & 7) + 1, sums);"),
         "low parts of rounded numbers": ("rest[i] = rest[i] - bit_cast<float>(pair << 16);", ";"),
