@@ -144,7 +144,7 @@ struct Products {
         umma_commit<BLOCKS>(sums_full(place.number));
         place.next();
     }
-    // One product of a step: of box `part_a` of A by box `part_b` of B, from element k of each on.
+    // Multiplies box `part_a` of A by box `part_b` of B, from element k of each on: one product of a step.
     MEMBER void multiply(int k, bool kept, int part_a = 0, int part_b = 0) const {
         const int slot = turn.slot * SLOT_BYTES;
         umma<BLOCKS, A_STORED>(place.columns(memory), further(a, slot + part_a * TileA::BOX_BYTES + TileA::k_offset(k)),

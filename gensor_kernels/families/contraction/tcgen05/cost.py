@@ -120,7 +120,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / WARPS,
             # Each product reads its elements of both operands once, and copies write them once.
             wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
-            # One short sum of all small products of a step, and one for each large product.
+            # The small products of a step have one short sum, each large product has another.
             own_column.ADDING: kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED),
             column.OUTPUTS: v["block_m"] * v["block_n"] / STORING_WARPS,
             column.K_STEPS: steps,

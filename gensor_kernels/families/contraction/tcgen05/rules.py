@@ -42,11 +42,7 @@ RULES = Rules(
             " else same_type(A_STORED, IN_TYPE) and same_type(B_STORED, IN_TYPE)",
             given=True,
         ),
-        Rule(
-            "Integers accumulate in i32, the others in float.",
-            "same_type(ACC_TYPE, i32) if same_type(IN_TYPE, i8) else same_type(ACC_TYPE, float)",
-            given=True,
-        ),
+        wgmma.SUMS,
         # ---- forms of products
         Rule(
             "A gated product has whole boxes of both matrices, and all of k.",
@@ -71,18 +67,7 @@ RULES = Rules(
         ),
         Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224"),
         # ---- results
-        Rule(
-            "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
-            "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
-            " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
-        ),
-        Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
-        Rule(
-            "Stores fill a warp's slab.",
-            "SLAB_N * sizeof(OUT_TYPE) % C_VECTOR == 0",
-            when="EPILOGUE_STAGED",
-            asserted=False,
-        ),
+        *wgmma.RESULTS,
         shared.COLUMNS_OF_C,
         *shared.SPLITS,
         *shared.NORMS,

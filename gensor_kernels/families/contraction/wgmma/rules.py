@@ -21,6 +21,26 @@ BOUNDED = Rule(
 )
 WARPGROUPS = Rule("One to three warpgroups multiply.", "CONSUMERS >= 1 and CONSUMERS <= 3", given=True)
 RING = Rule("The ring has 2 to 8 buffers.", "STAGES >= 2 and STAGES <= 8", given=True)
+#: Rules of results that leave through slabs, or by copies (contraction/tma).
+RESULTS = (
+    Rule(
+        "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
+        "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
+        " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
+    ),
+    Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
+    Rule(
+        "Stores fill a warp's slab.",
+        "SLAB_N * sizeof(OUT_TYPE) % C_VECTOR == 0",
+        when="EPILOGUE_STAGED",
+        asserted=False,
+    ),
+)
+SUMS = Rule(
+    "Integers accumulate in i32, the others in float.",
+    "same_type(ACC_TYPE, i32) if same_type(IN_TYPE, i8) else same_type(ACC_TYPE, float)",
+    given=True,
+)
 RULES = Rules(
     (
         # ---- tiles
@@ -64,11 +84,7 @@ RULES = Rules(
             " else same_type(A_STORED, IN_TYPE) and same_type(B_STORED, IN_TYPE)",
             given=True,
         ),
-        Rule(
-            "Integers accumulate in i32, the others in float.",
-            "same_type(ACC_TYPE, i32) if same_type(IN_TYPE, i8) else same_type(ACC_TYPE, float)",
-            given=True,
-        ),
+        SUMS,
         Rule(
             "An image's channels are contiguous.",
             "A_WINDOW == WINDOW_NONE or (A_WINDOW == WINDOW_CHANNELS_LAST and TileA.K_CONTIGUOUS)",
@@ -134,18 +150,7 @@ RULES = Rules(
         ),
         Rule("The sums of one product fit the registers at entry.", "BLOCK_N // 2 + 26 <= ENTRY", asserted=False),
         # ---- results
-        Rule(
-            "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
-            "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
-            " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
-        ),
-        Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
-        Rule(
-            "Stores fill a warp's slab.",
-            "SLAB_N * sizeof(OUT_TYPE) % C_VECTOR == 0",
-            when="EPILOGUE_STAGED",
-            asserted=False,
-        ),
+        *RESULTS,
         shared.COLUMNS_OF_C,
         *shared.SPLITS,
         *shared.STREAMS,
