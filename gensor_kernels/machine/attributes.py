@@ -66,6 +66,7 @@ def from_attributes(
         memory_gb=(memory_bytes or 0) / GIB,
         rates=rates_of(shared, shared.get("geforce", {}) if "geforce" in name.lower() else {}, variant),
         sustained={},
+        features=base.features - set(variant.get("lacks", ())),
         unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk", *variant.get("unsure", ())},
     )
 

@@ -7,6 +7,7 @@ from gensor_kernels.families.contraction.rewrite.split_float import LEAST_SUM
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import archs, lookup
+from gensor_kernels.machine.attributes import from_attributes
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
@@ -204,6 +205,14 @@ def test_a_family_says_why_it_does_not_serve(name):
     for part, workload, words in REFUSALS[name]:
         reason = FAMILIES[name].serves(workload, lookup(part))
         assert reason is not None and words in reason, (part, workload)
+
+
+def test_tensor_memory_has_sums_of_integers_on_one_capability():
+    """PTX ISA, tcgen05.mma: kind::i8 is of sm_100a alone; the other kinds are of sm_103a, too."""
+    integers, halves = (matmul(64, 64, 64, dtype=dtype, trans_b=True) for dtype in ("int8", "float16"))
+    family, b300 = FAMILIES["contraction_tcgen05"], from_attributes((10, 3), "NVIDIA B300", 148, 1.9)
+    assert family.serves(integers, lookup("b200")) is None and family.serves(halves, b300) is None
+    assert family.serves(integers, b300) == "sm_103 has no product in tensor memory of int8"
 
 
 @pytest.mark.parametrize(("part", "workload", "names"), SERVED)

@@ -29,6 +29,9 @@ from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
 
+#: The feature of parts whose tensor memory has sums of integers.
+INTEGER_SUMS = "tcgen05_s8"
+
 
 class ContractionTcgen05(ContractionWgmma):
     """Matrix products in tensor memory."""
@@ -47,6 +50,13 @@ class ContractionTcgen05(ContractionWgmma):
     def __init__(self, name: str = "contraction_tcgen05", *, only_products: bool = False, images: str = "a") -> None:
         """Make the main loop of the kernel ``name``; see ContractionWgmma."""
         super().__init__(name, only_products=only_products, images=images)
+
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
+        """Refuse integers where tensor memory has no sums of them, and what warpgroups are refused."""
+        kind = self.kind(workload)
+        if kind is not None and kind.rate == "peak_s8" and INTEGER_SUMS not in arch.features:
+            return f"{arch.name} has no {self.product} of int8"
+        return super().refusal(workload, arch)
 
     def computes(self, e: Extents) -> bool:
         """Return whether the kernel computes what a Workload has in addition to a product."""
