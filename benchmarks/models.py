@@ -9,6 +9,7 @@ chosen as in any call and counted instead of launched: no figure depends on the 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import sys
 import tempfile
@@ -41,7 +42,9 @@ WHEELS = {f"{each.wheel}/{each.name}": each for each in test_third_party.FILES}
 SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 #: Operators that a view of the same memory computes.
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
-
+#: Fused operators, the further launches of those that are split or composed, copies, and megabytes of the arena next to
+#: the bound of live tensors.
+COLUMNS = ["model", "operators", "further_launches", "copies", "onnxruntime_nodes", "nodes", "arena_mb", "live_mb"]
 
 #: Launches of every call since `counting` began: kernels that one model has loaded also serve the next model.
 _calls: list[int] = []
@@ -84,10 +87,10 @@ def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) 
     operators = [(node, count) for node, count in launches if count]
     return {
         "operators": len(operators),
-        "launches": sum(count for _, count in operators) - len(operators),
+        "further_launches": sum(count for _, count in operators) - len(operators),
         "copies": len(copies),
-        "arena_bytes": layout.nbytes if layout else None,
-        "live_bytes": layout.live if layout else None,
+        "arena_mb": layout and f"{layout.nbytes / 1e6:.2f}",
+        "live_mb": layout and f"{layout.live / 1e6:.2f}",
     }
 
 
@@ -126,7 +129,7 @@ def figures(name: str) -> dict[str, Any]:
     inputs = {key: value for key, value in inputs.items() if key not in fixed}
     with gensor_kernels.emulated("sm_87"):
         found = ours(model._plan(inputs), inputs, lambda: model(**inputs))
-        return found | {"nodes": nodes(model, inputs), "onnxruntime": theirs}
+        return found | {"nodes": nodes(model, inputs), "onnxruntime_nodes": theirs}
 
 
 def onnxruntime_nodes(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> int:
@@ -165,31 +168,15 @@ def of_session(name: str) -> dict[str, Any]:
         return found | {"nodes": nodes(model, {**inputs, **session.state})}
 
 
-def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the figures as a table in Markdown."""
-    lines = [
-        "| model | fused operators | further launches: split or composed / copies | onnxruntime's nodes"
-        " | nodes of the file | arena / lower bound, MB |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for name, row in rows.items():
-        memory = "-"
-        if row["arena_bytes"] is not None:
-            arena, live = row["arena_bytes"], row["live_bytes"]
-            memory = f"{arena / 1e6:.2f} / {live / 1e6:.2f} ({arena / live:.3f})"
-        further = f"{row['launches']} / {row['copies']}"
-        theirs = row.get("onnxruntime", "-")
-        lines.append(f"| {name} | {row['operators']} | {further} | {theirs} | {row['nodes']} | {memory} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
-    """Print the figures of the chosen models as a table."""
+    """Print the figures of the chosen models as CSV."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}, or `wheels`")
     options = parser.parse_args()
-    names = WHEELS if options.names == ["wheels"] else options.names or MODELS
-    print(table({name: figures(name) for name in names}), end="")
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for name in WHEELS if options.names == ["wheels"] else options.names or MODELS:
+        writer.writerow({"model": name, **figures(name)})
 
 
 if __name__ == "__main__":

@@ -33,5 +33,5 @@ def test_more_to_choose_from_is_never_predicted_to_be_slower(tmp_path, capsys):
 def test_the_command_counts_launches(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["models", "mobilenet_v2", "gpt2_session"])
     models.main()
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [row[:3] for row in rows] == [["| mobilenet_v2", "54", "0 / 1"], ["| gpt2_session", "86", "1 / 6"]]
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[:4] for row in rows] == [["mobilenet_v2", "54", "0", "1"], ["gpt2_session", "86", "1", "6"]]
