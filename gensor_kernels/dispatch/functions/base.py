@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
+
+if TYPE_CHECKING:
+    from gensor_kernels.machine.arch import Arch
 
 #: Why no kernel serves a sum over an axis of extent 0.
 SUMS_OF_NOTHING = "the sums have no terms"
@@ -71,7 +74,7 @@ class AbstractCall:
     """A call with Views in place of arrays.
 
     ``operands`` are those of the epilogue, broadcast to the result's shape. ``fresh``: the output is a new array with
-    the layout of the result. ``emulated``: the device has no array library.
+    the layout of the result. ``emulated``: the device has no array library. ``arch``: the part, where it is known.
     """
 
     inputs: tuple[View | None, ...]
@@ -83,6 +86,7 @@ class AbstractCall:
     math: str
     fresh: bool = True
     emulated: bool = False
+    arch: Arch | None = None
 
     @property
     def given(self) -> tuple[View, ...]:

@@ -17,6 +17,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .base import AbstractCall, Copy, Function, Inputs, KernelCall, NeedsCopies, Result, Steps, convert
+from .complex_matmul import COMPLEX, REAL, need_reals, of_reals, pays
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -65,13 +66,18 @@ class Matmul(Function):
         return {"op": op, **sizes, "dtype": found.inputs.name, "out": found.dtype.name}
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Take any strides; convert other dtypes, and copy operands with too many batch axes."""
+        """Take any strides; convert other dtypes, make reals of complex64 where that pays, and copy operands with too
+        many batch axes."""
         a, b = call.given
         product: Product = call.result.product
+        if product.inputs == COMPLEX and call.parameters == REAL:
+            product = of_reals(product)
         check_int8_sum(product.inputs, product.dtype, product.sizes[2])
         dtype = product.inputs.name
         if a.dtype != dtype or b.dtype != dtype:
             raise NeedsCopies(convert(a, dtype), convert(b, dtype), words="operands are converted")
+        if not call.steps and min(len(a.shape), len(b.shape)) > 1 and pays(product, call.math, call.arch):
+            raise need_reals(a, b, product)
         try:
             found = multiply(a, b, call.out, call.operands, call.epilogue, math_of(product.inputs, call.math))
         except TooManyAxesError:

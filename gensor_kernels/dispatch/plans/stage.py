@@ -108,6 +108,7 @@ def _lower(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) 
     abstract = AbstractCall(
         *(views, target, call.parameters, steps, (), call.result, call.math, fresh),
         emulated=call.device.emulated,
+        arch=call.device.arch,
     )
     nothing = (None,) * len(steps)
     if not any(step.operand is not None for step in steps):
