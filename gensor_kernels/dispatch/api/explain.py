@@ -211,7 +211,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
 
 def _better(choice: Choice, lowered: Lowered | None, arch: Arch | None, bounds: dict[str, float]) -> str | None:
     """Return a way to make a call faster, in words."""
-    from gensor_kernels.dispatch.functions import complex_matmul
+    from gensor_kernels.dispatch.functions import complex_products
 
     if lowered is None or arch is None:  # the reason has the remedy
         return None
@@ -220,7 +220,7 @@ def _better(choice: Choice, lowered: Lowered | None, arch: Arch | None, bounds: 
         return f"a longer search ({tune} --top 64)"
     if choice.tier == 4 and choice.standby:
         return "call it again, and the second call of its kind races our kernel, or set GENSOR_TUNE=predicted"
-    if (lowered.copied or lowered.temporary) and lowered.words != (complex_matmul.WORDS,):
+    if (lowered.copied or lowered.temporary) and lowered.words != (complex_products.WORDS,):
         return "give it operands that need no copy and no conversion"
     time = choice.measured_us or choice.predicted_us
     if time is not None and time <= NEAR * max(bounds.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from .base import (
     inverse,
     round_result,
 )
+from .complex_products import need_reals, of_labels, pays
 from .matmul import check_int8_sum
 
 
@@ -154,6 +156,13 @@ class Contraction(Function):
             form = ("labels", *found.subscripts.operands, found.subscripts.output, found.conjugated)
             copies_of = convert(a, inputs.name), convert(b, inputs.name)
             raise NeedsCopies(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
+        layout = found.layout
+        if layout is not None and not call.steps:
+            (*batch, m, k), n = layout.a.shape, layout.c.shape[-1]
+            if pays((math.prod(batch), m, n, k), (inputs, found.dtype), call.math, call.arch):
+                reals = of_labels(found, layout.swapped)
+                if reals is not None:
+                    raise need_reals(reals[0], Spec(reals[1]), found.shape)
         return self._product(call, found, inputs)
 
     def _product(self, call: AbstractCall, found: Lowered, inputs: Dtype) -> KernelCall:

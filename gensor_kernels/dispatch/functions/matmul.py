@@ -17,7 +17,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .base import AbstractCall, Copy, Function, Inputs, KernelCall, NeedsCopies, Result, Steps, convert
-from .complex_matmul import COMPLEX, REAL, need_reals, of_reals, pays
+from .complex_products import COMPLEX, REAL, of_matrices, of_reals, pays
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -76,8 +76,10 @@ class Matmul(Function):
         dtype = product.inputs.name
         if a.dtype != dtype or b.dtype != dtype:
             raise NeedsCopies(convert(a, dtype), convert(b, dtype), words="operands are converted")
-        if not call.steps and min(len(a.shape), len(b.shape)) > 1 and pays(product, call.math, call.arch):
-            raise need_reals(a, b, product)
+        if not call.steps and min(len(a.shape), len(b.shape)) > 1:
+            sizes = math.prod(product.batch), *product.sizes
+            if pays(sizes, (product.inputs, product.dtype), call.math, call.arch):
+                raise of_matrices(a, b, product)
         try:
             found = multiply(a, b, call.out, call.operands, call.epilogue, math_of(product.inputs, call.math))
         except TooManyAxesError:

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.calls.arguments import resolve
-from gensor_kernels.dispatch.functions import complex_matmul, matmul
+from gensor_kernels.dispatch.functions import complex_products, contraction, matmul
 from gensor_kernels.machine.arch import lookup
 
 
-def always(product, mode, arch):
-    return product.inputs == product.dtype == np.complex64
+def always(sizes, dtypes, mode, arch):
+    return set(dtypes) == {np.dtype("complex64")}
 
 
 @pytest.fixture
 def of_reals(monkeypatch):
     """Small products too."""
-    monkeypatch.setattr(matmul, "pays", always)
+    for module in (matmul, contraction):
+        monkeypatch.setattr(module, "pays", always)
 
 
 def draw(*shape, seed=0):
@@ -41,13 +41,46 @@ OPERANDS = {
 def test_products_of_reals_are_the_complex_ones(of_reals, operands):
     expected = np.matmul(*[each.astype("complex128") for each in operands])
     with gk.emulated("a100-80gb"):
-        assert complex_matmul.WORDS in gk.explain(gk.matmul, *operands).staged
+        assert complex_products.WORDS in gk.explain(gk.matmul, *operands).staged
         found = gk.matmul(*operands)
         assert found.dtype == np.complex64 and found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
         for out in (np.empty_like(found), np.empty(found.shape, "complex128"), np.empty_like(found.T).T):
             assert gk.matmul(*operands, out=out) is out
             np.testing.assert_array_equal(out, found)
+
+
+CONTRACTIONS = {
+    "ij,jk->ik": ((5, 7), (7, 6)),
+    "ij,jk->ki": ((5, 7), (7, 6)),
+    "ji,jk": ((7, 5), (7, 6)),
+    "bij,bkj->bik": ((2, 5, 7), (2, 6, 7)),
+    "abc,dcb->da": ((4, 3, 5), (6, 5, 3)),
+    "abij,jc->abic": ((2, 3, 4, 5), (5, 6)),
+    "iij,jk->ik": ((4, 4, 5), (5, 6)),
+    "ij,ij->": ((4, 4), (4, 4)),
+}
+
+
+@pytest.mark.parametrize("text", CONTRACTIONS)
+def test_contractions_of_reals_are_the_complex_ones(of_reals, text):
+    a, b = (draw(*shape, seed=seed) for seed, shape in enumerate(CONTRACTIONS[text]))
+    expected = np.einsum(text, a.astype("complex128"), b.astype("complex128"))
+    with gk.emulated("a100-80gb"):
+        assert complex_products.WORDS in gk.explain(gk.einsum, text, a, b).staged
+        found = gk.einsum(text, a, b)
+        assert found.dtype == np.complex64
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+def test_a_result_of_any_layout_conjugates_and_diagonals(of_reals):
+    a, b = draw(5, 7), draw(7, 6, seed=1)
+    with gk.emulated("a100-80gb"):
+        out = np.empty((6, 5), "complex64").T
+        assert gk.dot(a, b, out=out) is out
+        np.testing.assert_allclose(out, a @ b, rtol=0, atol=2e-5)
+        np.testing.assert_allclose(gk.vdot(a, a[::-1]), np.vdot(a, a[::-1]), rtol=0, atol=2e-5)
+        assert gk.explain(gk.einsum, "ij,kjj->ik", a, draw(6, 7, 7)).staged is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, complex(math.inf, 1), complex(0, -math.inf), -0.0, 3e38])
@@ -77,8 +110,8 @@ def test_extreme_numbers_give_what_complex_multiply_adds_give(monkeypatch, value
     ],
 )
 def test_large_products_of_fast_parts_pay(part, side, dtype, mode, expected):
-    x = np.broadcast_to(np.zeros((), dtype), (side, side))
-    assert complex_matmul.pays(resolve(x, x, None, ()), mode, lookup(part)) is expected
+    dtypes = np.dtype(dtype), np.dtype(dtype)
+    assert complex_products.pays((1, side, side, side), dtypes, mode, lookup(part)) is expected
 
 
 def test_vectors_and_epilogues_stay_complex(of_reals):
