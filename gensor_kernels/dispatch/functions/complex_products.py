@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gensor_kernels.machine.arch import Arch
 
 REAL, COMPLEX = np.dtype(np.float32), np.dtype(np.complex64)
-#: What kernels by bfloat16 parts reach of their peak, over what kernels by multiply-adds reach of theirs: 0.66 and 0.83
-#: at 4096^3 on an H100.
+#: The share of their peak that kernels by bfloat16 parts reach, over that of kernels by multiply-adds: 0.66 and 0.83 at
+#: 4096^3 on an H100.
 REACHED = 0.8
 WORDS = "complex numbers are multiplied as blocks of reals, of which an operand is copied"
 
@@ -127,8 +127,8 @@ def of_matrices(a: View, b: View, product: Product) -> NeedsCopies:
     return NeedsCopies(*copies, words=WORDS, parameters=REAL, after=_joined, out=out)
 
 
-def of_labels(found: Lowered, swapped: bool) -> tuple[tuple[Reals | Blocks, Reals | Blocks], Form] | None:
-    """Return the copies of a contraction's operands, and the form of that of the copies; None for a diagonal.
+def of_labels(found: Lowered, swapped: bool) -> tuple[Sequence[Reals | Blocks], Form] | None:
+    """Return the copies of a contraction's operands, and the form of the contraction of these; None for a diagonal.
 
     `swapped`: the first operand has the result's last axis, so that its numbers become blocks.
     """
