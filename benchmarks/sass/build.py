@@ -27,7 +27,10 @@ class Build:
     target: str = ""
     entry: str = ""  # the function that computes
     threads: int = 0  # of a block
-    consumers: int = 0  # the threads that compute: all, but for a specialised producer
+    consumers: int = 0  # the threads that compute: all, but for a specialised producer; a warp where one thread issues
+    storing: int = 0  # the threads that store results, where others compute
+    product: int = 0  # multiply-adds of a multiprocessor by one product in tensor memory
+    sums: int = 1  # tiles whose sums have room at once
     shared_bytes: int = 0  # of a block, static and dynamic
     tile: tuple[int, int, int] = (0, 0, 0)  # rows and columns of a block's results, depth of a step; or zeros
     stages: int = 1  # of the ring of operand tiles

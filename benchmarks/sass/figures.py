@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.sass import units
 from benchmarks.sass.build import LANES, Build
 from benchmarks.sass.paths import common_loop, epilogue, whole
-from benchmarks.sass.units import GROUP, SCHEDULERS
+from benchmarks.sass.units import GROUP, SCHEDULERS, TENSOR
 from gensor_kernels.build.elf import entry_usage
 from gensor_kernels.build.instruction import Instruction, products
 from gensor_kernels.build.loops import steady_path
@@ -58,6 +58,7 @@ class Figures:
     instructions_per_element: float | None = None
     stalls_per_element: float | None = None
     grouped: bool = False  # products of warpgroups, which run while their warps wait
+    sums: int = 1  # tiles whose sums have room: with two, one is stored while the next is multiplied
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
     usage = _usage(build, arch)
     m, n, _ = build.tile
     streamed = loop.copied * (n / (m + n) if stream == "b" and m + n else 1.0) / loop.warps  # bytes of one warp
-    unit = streamed * SCHEDULERS / _dram_bytes(arch) if stream else loop.tensor
+    unit = streamed * loop.sharing / _dram_bytes(arch) if stream else loop.tensor
     if not unit:
         raise NoFiguresError(f"{build.entry} reads nothing in its hot loop")
     needs = _needs(build, arch, loop, usage)
@@ -106,7 +107,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         l2_bytes_per_clock=round(needs["l2"] * arch.l2_bytes_per_clk / arch.sms / unit, 1),
         limits=limits,
         ceiling=min(limits.values()),
-        rate=round(min(limits.values()) * (1 - shares.get(str(depth), 0.0)) * done * SCHEDULERS / unit, 2),
+        rate=round(min(limits.values()) * (1 - shares.get(str(depth), 0.0)) * done * loop.sharing / unit, 2),
         epilogue_instructions=None if after is None else round(after[1]),
         epilogue_stalls=None if after is None else round(after[0]),
         epilogue_per_result=None if after is None else round(after[0] / _results(build), 2),
@@ -114,6 +115,7 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
         instructions_per_element=round(len(loop.path) / elements, 2) if elements else None,
         stalls_per_element=round(loop.stalls / elements, 2) if elements else None,
         grouped=loop.grouped,
+        sums=build.sums,
         seconds=round(build.seconds, 2),
     )
 
@@ -122,7 +124,8 @@ def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, dept
 class _Loop:
     """The steady path through an iteration of the hot loop, of one warp, and the bytes that a block copies meanwhile.
 
-    `tensor`: clocks of the products. `work`: multiply-adds. `steps`: of the depth of a tile's step.
+    `tensor`: clocks of the products. `work`: multiply-adds. `steps`: of the depth of a tile's step. `sharing`: warps
+    whose products are computed at once.
     """
 
     path: tuple[Instruction, ...]
@@ -135,6 +138,7 @@ class _Loop:
     steps: float
     copied: float
     warps: float
+    sharing: int
 
 
 def _loop(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> _Loop:
@@ -146,30 +150,38 @@ def _loop(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> _Loop:
     if not computed:
         raise NoFiguresError(f"{build.entry} has no products on its steady path")
     grouped = any(each.name in GROUP for each in computed)
-    work = sum(units.work(each) for each in computed) / build.multiplicity
+    kind, work = units.kind_of(computed[0]), sum(build.product or units.work(each) for each in computed)
+    if build.product:
+        kind = "tf32" if build.element_bytes == ACCUMULATOR_BYTES and build.multiplicity == 1 else kind
+        tensor = work / arch.rate(f"peak_{kind}")
+    else:
+        tensor = sum(units.clocks(each, arch) for each in computed)
+    work /= build.multiplicity
     warps = build.consumers / LANES
     m, n, k = build.tile
     steps = work * warps / (m * n * k) if m * n * k else 0.0
     # Products of warpgroups have their tiles copied by another warp.
-    copied = 0.0 if grouped else units.global_read(path) * build.threads / LANES
+    copied = 0.0 if grouped or build.product else units.global_read(path) * build.threads / LANES
     return _Loop(
         path,
         len(computed),
-        units.kind_of(computed[0]),
+        kind,
         grouped,
         sum(each.clocks for each in path),
-        sum(units.clocks(each, arch) for each in computed),
+        tensor,
         work,
         steps,
         copied or steps * build.step_bytes,
         warps,
+        _sharing(build),
     )
 
 
 def _needs(build: Build, arch: Arch, loop: _Loop, usage: Mapping[str, Any]) -> dict[str, float]:
     """Return the clocks that each resource takes for one iteration of each warp of a scheduler, per such warp."""
     warps = usage["warps_per_scheduler"]
-    shared = (units.shared_read(loop.path) + loop.copied / loop.warps) * SCHEDULERS
+    read = loop.copied if any(each.name in TENSOR for each in loop.path) else units.shared_read(loop.path)
+    shared = (read + loop.copied / loop.warps) * loop.sharing
     l2 = loop.copied * build.l2_share * usage["blocks_per_sm"] / warps
     return {
         "chain": loop.stalls / warps,
@@ -187,7 +199,7 @@ def _limits(unit: float, needs: Mapping[str, float]) -> dict[str, float]:
 
 def _results(build: Build) -> float:
     """Return the results of one thread."""
-    return build.tile[0] * build.tile[1] / build.consumers
+    return build.tile[0] * build.tile[1] / (build.storing or build.consumers)
 
 
 def _epilogue(build: Build, code: tuple[Instruction, ...]) -> tuple[float, float] | None:
@@ -199,14 +211,19 @@ def _epilogue(build: Build, code: tuple[Instruction, ...]) -> tuple[float, float
 
 
 def _shares(build: Build, loop: _Loop, after: tuple[float, float] | None, depth: int) -> dict[str, float]:
-    """Return the epilogue's share of a tile's time by depth, for a block alone on its multiprocessor."""
+    """Return the epilogue's share of a tile's time by depth, for a block alone on its multiprocessor.
+
+    While the next tile is multiplied, only what takes longer counts.
+    """
     if after is None or not loop.steps:
         return {}
-    warps = loop.warps / SCHEDULERS
+    warps = loop.warps / loop.sharing
     tail = max(after[0], warps * after[1])
     turn = max(loop.stalls, warps * max(loop.tensor, len(loop.path)))
     each = turn / (loop.steps * build.tile[2])  # clocks per product that a result sums
-    return {str(deep): round(tail / (tail + each * deep), 3) for deep in sorted({*DEPTHS, depth}) if deep}
+    hidden = each if build.sums > 1 else 0.0
+    tails = {deep: max(tail - hidden * deep, 0.0) for deep in sorted({*DEPTHS, depth}) if deep}
+    return {str(deep): round(left / (left + each * deep), 3) for deep, left in tails.items()}
 
 
 def _row_figures(build: Build, arch: Arch, code: tuple[Instruction, ...]) -> Figures:
@@ -255,7 +272,7 @@ def _usage(build: Build, arch: Arch) -> dict[str, Any]:
     registers, stack = entry_usage(build.cubin)[build.entry]
     fit = residency(build.threads / LANES, registers, build.shared_bytes, arch)
     resident = max(int(fit), 1)
-    warps = build.consumers / LANES * resident / SCHEDULERS
+    warps = build.consumers / LANES * resident / _sharing(build)
     return {
         "registers": registers,
         "stack_bytes": stack,
@@ -265,6 +282,11 @@ def _usage(build: Build, arch: Arch) -> dict[str, Any]:
         "blocks_per_sm": resident,
         "warps_per_scheduler": warps,
     }
+
+
+def _sharing(build: Build) -> int:
+    """Return the warps whose products are computed at once, each on a scheduler's unit."""
+    return 1 if build.product else SCHEDULERS
 
 
 def _dram_bytes(arch: Arch) -> float:

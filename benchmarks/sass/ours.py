@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
-from benchmarks.sass.build import Build, cpu_seconds
+from benchmarks.sass.build import LANES, Build, cpu_seconds
 from benchmarks.unseen import choices
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.dispatch.selection import load
@@ -20,6 +20,7 @@ from gensor_tuner.shapes.reader import Row
 
 #: Products of bfloat16 parts that stand for one of float32.
 _FLOAT_PRODUCTS = 6
+_PRODUCT_BYTES = 32  # along k of a product in tensor memory
 _SPLIT_FLOATS = 5  # the coordinate `instruction` of contraction_mma
 
 
@@ -91,13 +92,18 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
     across = {1: m + n / 2, 2: m / 2 + n}.get(values.get("cluster", 0), m + n)  # pairs along m share tiles of B
     split = "floats" in family or values.get("instruction") == _SPLIT_FLOATS
     read = element * 1.5 if "floats" in family else element  # three parts of bfloat16 for each float32
+    tensor = family.endswith("tcgen05")
+    received = across if tensor else m + n  # a pair's blocks have half of B each
     return common | {
         "tile": (m, n, k),
         "stages": values.get("stages", 1),
-        "step_bytes": (m + n) * k * read,
-        "l2_share": across / (m + n),
+        "step_bytes": received * k * read,
+        "l2_share": across / received,
         "multiplicity": _FLOAT_PRODUCTS if split else 1,
-        "consumers": values["consumers"] * 128 if "consumers" in values else threads,
+        "consumers": LANES if tensor else values["consumers"] * 128 if "consumers" in values else threads,
+        "storing": 128 if tensor else 0,
+        "product": round(m * n * _PRODUCT_BYTES / (2 if split else element)) if tensor else 0,
+        "sums": 2 if tensor and not split else 1,
     }
 
 

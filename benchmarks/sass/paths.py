@@ -16,6 +16,7 @@ _ONE_STORE = 16 * LANES
 #: The least share of the hot loop's multiply-adds that a loop over the last steps has.
 _FEW = 1 / 16
 _LOADS = frozenset({"LDG", "LDGSTS"})
+_SUMS = "LDTM"  # a load from tensor memory
 Cost = tuple[float, float]  # stalls, instructions
 _Key = tuple[int, bool]
 
@@ -52,6 +53,16 @@ def behind_products(code: Sequence[Instruction]) -> int:
     return max(end for first, end in holding if not _inside((first, end), holding))
 
 
+def _turn(code: Sequence[Instruction]) -> int:
+    """Return the index after the first instruction of the loop over tiles that loads sums from tensor memory, or 0."""
+    turns = []
+    for first, end in loops(code):
+        names = {each.name for each in code[first:end]}
+        if _SUMS in names and names.isdisjoint(MATRIX):  # a range with other warps' products is a jump back
+            turns.append(first + 1)
+    return min(turns, default=0)
+
+
 def _reads_shared(code: Sequence[Instruction], span: Span) -> bool:
     return any(each.name in SHARED_READS for each in code[slice(*span)])
 
@@ -62,14 +73,18 @@ def epilogue(code: Sequence[Instruction], results: float, sums: float) -> Cost |
     Of the paths to the end of the kernel, or back to its next tile, it is the cheapest that stores one warp's `results`
     bytes, neither fewer nor partial sums besides. Where tensor copies store, the same bytes go to shared memory and
     count there. A loop is passed as often as the results need its stores, or the accumulators' `sums` bytes its stores
-    to shared memory. The result is None where no path stores the results.
+    to shared memory. Where warps store sums from tensor memory while another computes, their whole turn counts. The
+    result is None where no path stores the results.
     """
-    behind = behind_products(code)
+    behind = _turn(code) or behind_products(code)
     copied = any(each.name in COPIED_STORES for each in code[behind:])
     kinds, sums = (STAGED, results) if copied else (STORES, sums)
     needs = [(STORES, results), (STAGED, sums)]
     times = often(code, behind, needs)
-    return _cost(code, times, stored_path(code, behind, results, kinds, times, peeled=True))
+    # No path goes around a load of sums, as it may where there is nothing to sum.
+    sums_loaded = [(at, at + 1) for at, each in enumerate(code) if at >= behind and each.name == _SUMS]
+    path = stored_path(code, behind, results, kinds, times, True, sums_loaded)
+    return _cost(code, times, path or stored_path(code, behind, results, kinds, times, True))
 
 
 def whole(code: Sequence[Instruction], loaded: float, results: float) -> Cost | None:

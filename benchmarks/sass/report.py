@@ -15,7 +15,7 @@ from gensor_tuner.output import plural
 Rows = Sequence[Mapping[str, Any]]
 
 HEAD = (
-    "arch", "workload", "kernel", "configuration", "unit", "registers", "stack", "stages", "KiB in flight",
+    "arch", "workload", "kernel", "configuration", "unit", "registers", "stack", "stages", "KiB in flight", "sums",
     "warps/scheduler", "instructions", "stalls/unit", "chain", "shared B/clk", "L2 B/clk", "ceiling", "rate",
     "epilogue instructions", "stalls", "stalls/result", "share at k 1024", "4096", "compile s",
 )  # fmt: skip
@@ -54,6 +54,7 @@ def _cells(line: Mapping[str, Any], rows: int | None) -> Iterator[str]:
     yield from (line["maker"], line["configuration"], line["unit"] + (" group" if line["grouped"] else ""))
     yield from (str(line[name]) for name in ("registers", "stack_bytes", "stages"))
     yield f"{line['bytes_in_flight'] / 1024:.0f}"
+    yield str(line.get("sums", 1))
     yield f"{line['warps_per_scheduler']:g}"
     yield f"{per:g}" + ("/element" if line["instructions_per_element"] else "/product")
     yield from (f"{line[name]:.3g}" for name in ("stalls_per_unit", "chain"))

@@ -14,6 +14,8 @@ MUFU_LANES = 4  # of a scheduler's unit for exponentials and reciprocals
 
 #: Products of a whole warpgroup.
 GROUP = frozenset({"HGMMA", "IGMMA", "QGMMA"})
+#: Products in tensor memory, which one thread issues for the multiprocessor, by the types of their operands.
+TENSOR = {"UTCHMMA": "f16", "UTCQMMA": "f8", "UTCIMMA": "s8"}
 #: Stores of results, from registers, and by tensor or bulk copies from shared memory.
 STORES, COPIED_STORES = frozenset({"STG", "RED"}), frozenset({"UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP"})
 STAGED = frozenset({"STS", "STSM"})
@@ -64,6 +66,8 @@ def rate_name(each: Instruction, arch: Arch) -> str:
 
 def kind_of(each: Instruction) -> str:
     """Return the type of a product's operands as `archs.toml` spells it: f16, tf32, s8, f8, f64, f32."""
+    if each.name in TENSOR:
+        return TENSOR[each.name]
     if each.name == "DMMA" or each.name == "DFMA":
         return "f64"
     if shape(each) is None:

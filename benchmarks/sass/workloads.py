@@ -10,7 +10,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.shapes.reader import Row, read_shapes
 
 FILE = Path(__file__).resolve().parent / "workloads.csv"
-ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
+ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
 #: Rows whose product's m or queries are at most this number are limited by DRAM.
 FEW = 16
 

@@ -25,6 +25,7 @@ from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
 from .pointwise.family import PointwiseFamily
+from .quantise.family import Quantise
 from .recurrent.family import RecurrentFamily
 from .recurrent.slices.family import RecurrentSlices
 from .rows.family import RowsFamily
@@ -59,6 +60,7 @@ FAMILIES: dict[str, Family] = {
         RecurrentSlices(),
         RowsFamily(),
         PointwiseFamily(),
+        Quantise(),
         Window(),
         WindowGroups(),
         Attention(),

@@ -50,6 +50,7 @@ _DECLARED = {
     "rows.norms": "layernorm rmsnorm",
     "rows.elementwise": "elementwise",
     "pointwise.pointwise": " ".join(f"pointwise{count}" for count in range(1, 9)),
+    "pointwise.block_formats": "quantise_mxfp8 quantise_mxfp8_e5m2 quantise_mxfp4 quantise_nvfp4",
     "windows.depthwise": "depthwise_conv2d",
     "windows.depthwise_prologue": "depthwise_conv2d_prologue depthwise_conv2d_prologue1 depthwise_conv2d_prologue2",
     "recurrent.recurrent": (

@@ -172,6 +172,46 @@ def test_figures_of_a_product(half):
         figures(build, (Instruction("", "EXIT"),), arch, case.depth, case.stream)
 
 
+SUMS = (
+    "tile: MOV | 1",
+    "wait: SYNCS.PHASECHK | 1",
+    "@P0 BRA wait | 5",
+    "@P1 BRA store | 5",  # nothing to sum
+    "LDTM.x32 | 3",
+    "store: STS.128 | 2",
+    "UTMASTG.2D | 1",
+    "@P2 BRA tile | 7",
+    "EXIT | 5",
+    "step: UTCHMMA | 1",
+    "@P3 BRA step | 5",
+    "EXIT | 5",
+    "slow: BRA wait | 5",  # from a slow path of another warp
+)
+
+
+def test_an_epilogue_of_sums_in_tensor_memory_is_a_turn_of_the_storing_warps():
+    assert paths.epilogue(code(*SUMS), 512, 1024) == (1 + 5 + 5 + 3 + 2 + 1 + 7, 7)
+
+
+@needs_nvdisasm
+def test_figures_of_a_product_in_tensor_memory():
+    (case,) = cases(["bf16_4096"])
+    arch, family = lookup("sm_100"), FAMILIES["contraction_tcgen05"]
+    program = family.starters(case.workload, arch)[0].replace(block_n=256, block_k=64, cluster=1, split_k=1, stages=5)
+    build = ours.build_kernel(program, case.workload, arch)
+    assert (build.consumers, build.storing, build.sums) == (32, 128, 2) and build.step_bytes == (128 + 128) * 64 * 2
+    found = figures(build, build.code(), arch, case.depth, case.stream)
+    # Four products of 128 x 256 x 16 on each multiprocessor, at 4,096 multiply-adds per clock.
+    assert (found.unit, found.products, found.unit_clocks, found.sums) == ("f16", 4, 512, 2)
+    assert found.chain == pytest.approx(512 / found.stalls, abs=1e-3) and 0.05 < found.stalls_per_unit < 0.5
+    assert found.shared_bytes_per_clock == 2 * build.step_bytes / 512 and found.l2_bytes_per_clock == 64
+    assert found.epilogue_stalls / 256 == pytest.approx(found.epilogue_per_result, abs=0.01)
+    assert 256 < found.epilogue_instructions < found.epilogue_stalls
+    assert found.epilogue_shares["4096"] == 0  # hidden by the next tile's products
+    alone = figures(replace(build, sums=1), build.code(), arch, case.depth, case.stream)
+    assert 0 < alone.epilogue_shares["4096"] < alone.epilogue_shares["1024"]
+
+
 def test_figures_are_kept_and_a_damaged_file_is_made_again(tmp_path):
     assert cached(tmp_path, "key", lambda: "text") == "text" == cached(tmp_path, "key", lambda: "other")
     for file in tmp_path.glob("*.z"):

@@ -66,6 +66,17 @@ FAULTS = {
     "a maximum that drops NaN": ("maximum", "max_(a, b))", "a > b ? a : b)"),
     "another argument": ("maximum", "B = STEP.argument[1]", "B = STEP.argument[0]"),
     "bits of a constant": ("constant", "(T)bit_cast<double>((u64)STEP.bits)", "(T)(double)STEP.bits"),
+    "a block with NaN": ("quantise, mxfp8", "exponent == 255 ? 255u :", ""),
+    "NaN in 4 bits": ("quantise, nvfp4", "return WIDE == 4 ? 0u : 0x7fu;", "return 7u;"),
+    "a number beyond the largest": ("quantise, mxfp8", "size = minimum(size, bit_cast<u32>((float)MOST));", ""),
+    "a tie": ("quantise, mxfp8", "(size >> SHIFT & 1)", "1"),
+    "a subnormal element": ("quantise, nvfp4", "if (size < (u32)(127 + E) << 23)", "if (false)"),
+    "a sign": ("quantise, nvfp4", "sign = bits >> 31 << (WIDE - 1)", "sign = 0"),
+    "a scale of zero": ("quantise, nvfp4", "if (factor == 0.0f)", "if (false)"),
+    "the tensor's scale": ("quantise, nvfp4", "scale_value(bits) * tensor", "scale_value(bits)"),
+    "the least scale": ("quantise, mxfp8", "exponent > EMAX ? exponent - EMAX : 0u", "exponent - EMAX"),
+    "the second block of a thread": ("quantise, nvfp4", "* ITEMS + item)", "* ITEMS)"),
+    "a block past the end": ("quantise, mxfp8", "within(blocks[item].number, ", "within(blocks[item].number - 1, "),
     "a wrapped sum": ("bytes", "result = (T)(typename Coded<CODE>::Stored)found;", "result = found;"),
 }
 PROGRAMS = {
@@ -95,7 +106,7 @@ def test_a_planted_fault_is_found(fault):
 @pytest.mark.parametrize("name", [*PROGRAMS, *(each.name for each in pointwise_configurations())])
 def test_the_program_of_a_fault_is_right_without_it(name):
     each, given = configured(name)
-    is_right(FAMILY, each.program, given)
+    is_right(each.family, each.program, given)
 
 
 @pytest.mark.parametrize("code", ["e4", "e5"])

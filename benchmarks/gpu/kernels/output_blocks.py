@@ -20,6 +20,7 @@ from gensor_kernels.operators.attention.sequences import Sequences
 from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
+from gensor_kernels.operators.pointwise.block_formats import Quantiser
 from gensor_kernels.operators.pointwise.pointwise import AXES, PointOperator, layout_axes
 from gensor_kernels.operators.recurrent.recurrent import Recurrent
 from gensor_kernels.operators.types.workload import Workload
@@ -87,7 +88,9 @@ def cuts_of(workload: Workload) -> Cuts:
     if isinstance(declared, PointOperator):
         return _pointwise(workload, declared)
     if isinstance(declared, Recurrent):
-        return _recurrent(workload, declared)
+        return _entries(workload, {} if declared.quantised else {"a": 1, "d": 2, "e": 0, "l": 2, "c": 1})
+    if isinstance(declared, Quantiser):
+        return _entries(workload, {"a": 0, "l": 0, "c": 0})
     return _plain(workload, declared)
 
 
@@ -146,11 +149,12 @@ def _pointwise(workload: Workload, declared: PointOperator) -> Cuts:
     return Cuts(dict(workload.sizes), part)
 
 
-# ---- recurrences: entries of the batch, which are independent but for a common range
+# ---- recurrences, roundings to blocks: entries of the batch, which are independent but for a common range
 
 
-def _recurrent(workload: Workload, declared: Recurrent) -> Cuts:
-    places = {"a": 1, "d": 2, "e": 0, "l": 2, "c": 1}
+def _entries(workload: Workload, places: Mapping[str, int]) -> Cuts:
+    """Return the cuts along the batch, whose axis of each operand is in `places`; no cuts without places."""
+    declared = operator(workload.operator)
 
     def part(ranges: Ranges) -> Part:
         entries = slice(*ranges.get("batch", (0, workload.size["batch"])))
@@ -160,7 +164,7 @@ def _recurrent(workload: Workload, declared: Recurrent) -> Cuts:
         }
         return Part(workload.with_sizes(batch=entries.stop - entries.start), slices)
 
-    return Cuts({} if declared.quantised else {"batch": workload.size["batch"]}, part)
+    return Cuts({"batch": workload.size["batch"]} if places else {}, part)
 
 
 # ---- convolutions: images, filters, rows of the output

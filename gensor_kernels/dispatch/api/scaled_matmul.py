@@ -1,5 +1,5 @@
 """Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to
-and from block-scaled formats, by the array library. Imports little."""
+and from block-scaled formats. Imports little."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations, wider_result
 from gensor_kernels.dispatch.calls.whole import real
+from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.shown import no_array, shown
 
@@ -194,7 +195,10 @@ def quantize(
     rounds the exponent up instead). The scale of an NVFP4 block is max(|x|) / 6 / alpha,
     rounded to float8_e4m3fn. Elements are x / (scale * alpha) in float32, rounded to
     nearest, ties to even, and saturate. A block of an MX format with an infinity or NaN
-    becomes NaN; so does one of NVFP4 with NaN.
+    becomes NaN; so does one of NVFP4 with NaN. Elements that are NaN have no sign.
+
+    A kernel rounds float32, float16 and bfloat16 in one launch, other numbers after a
+    conversion to float32. The largest number of an NVFP4 tensor is found before, by CuPy.
 
     `ml_dtypes` has one element of 4 bits in a byte: with `w.view("uint8")` as `b`, the
     bytes here are `b[..., ::2] | b[..., 1::2] << 4`. Tensors of PyTorch's types are taken
@@ -214,7 +218,7 @@ def quantize(
     array([-3. , -3. , -3. , -2. , -2. , -2. , -2. , -1.5, -1.5],
           dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.block_formats import format_of, quantise, tensor_scale
+    from gensor_kernels.dispatch.functions.block_formats import QUANTISATION, Rounded, format_of, tensor_scale
 
     form, xp = format_of(format), _namespace(x=x)
     if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
@@ -222,13 +226,19 @@ def quantize(
     if x.ndim == 0 or x.shape[-1] % form.group:
         raise ValueError(f"quantize: rows of {format} are multiples of {form.group}, not of the shape {tuple(x.shape)}")
     numbers: DeviceArray = x
-    numbers = numbers.astype(np.float32, copy=False)
-    if format != "nvfp4":
-        if alpha is not None:
-            raise ValueError(f"quantize: {format} has no scale of the tensor")
-        return (*quantise(xp, numbers, form, np.float32(1)), 1)
-    scale = tensor_scale(xp, numbers) if alpha is None else _factor(alpha)
-    return (*quantise(xp, numbers, form, scale), scale)
+    numbers = numbers if x.dtype.itemsize < 4 else numbers.astype(np.float32, copy=False)
+    scale: Any = 1
+    if format == "nvfp4":
+        scale = tensor_scale(xp, numbers) if alpha is None else _factor(alpha)
+    elif alpha is not None:
+        raise ValueError(f"quantize: {format} has no scale of the tensor")
+    runtime = current_runtime()
+    scales = runtime.device.empty((*x.shape[:-1], x.shape[-1] // form.group), np.dtype(np.uint8))
+    inputs = (numbers, *(() if format != "nvfp4" else (scale.reshape(1),)), scales)
+    try:
+        return runtime.serve(QUANTISATION, inputs, Rounded(format), None, ()), scales, scale
+    except UnsupportedError:  # an emulated device without a kernel
+        return QUANTISATION.library(runtime.device, inputs, Rounded(format), None), scales, scale
 
 
 @adopting

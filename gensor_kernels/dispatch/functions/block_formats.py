@@ -1,11 +1,10 @@
 """Products of operands in block-scaled formats (MXFP8, MXFP4, NVFP4), and the conversion to and from them.
 
-Every operation here is made of the array library's, for NumPy too: quantising and dequantising have no kernel.
+Dequantising has no kernel: it is made of the array library's operations, for NumPy too.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,9 @@ import numpy as np
 from gensor_kernels import spelling
 from gensor_kernels.arrays import Dtype, Namespace
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.pointwise import block_formats
+from gensor_kernels.operators.pointwise.block_formats import LARGEST
 from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.products.quantised import FORMATS, Format
 from gensor_kernels.operators.types.dtypes import FLOAT4, PACKED, facts, float8_values
@@ -41,10 +43,6 @@ if TYPE_CHECKING:
 
 #: Bytes that divide the addresses and the rows that kernels copy to shared memory.
 COPIED = 4
-#: The largest numbers of elements, and the exponents of the powers of two below them.
-LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float4_e2m1fn_x2": 6.0}
-#: Precision in bits and least exponent of elements.
-DIGITS = {name: facts(name)[1:3] for name in ("float8_e4m3fn", "float8_e5m2")} | {"float4_e2m1fn_x2": (2, 0)}
 
 
 def format_of(name: str) -> Format:
@@ -69,23 +67,6 @@ def dequantise(xp: Namespace, elements: DeviceArray, scales: DeviceArray, form: 
         return xp.asarray(table.astype(dtype))[stored] * factors[..., which]
 
 
-def quantise(xp: Namespace, x: DeviceArray, form: Format, alpha: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Return elements and scales, uint8, of float32 (..., k) whose blocks are whole; `alpha` is 1 for MX formats."""
-    blocks = x.reshape(*x.shape[:-1], -1, form.group)
-    largest = xp.abs(blocks).max(axis=-1)
-    if form.scale == "float8_e8m0fnu":
-        scales = _powers_of_two(xp, largest, form)
-        factors = xp.asarray(float8_values(form.scale).astype(np.float32))[scales]
-    else:
-        scales = _bits(xp, largest / LARGEST[form.element] / alpha, form.scale)
-        factors = xp.asarray(float8_values(form.scale).astype(np.float32))[scales] * alpha
-    # A block whose scale is rounded to zero has zeros.
-    factors = xp.where(factors == 0, np.float32(np.inf), factors)
-    with np.errstate(over="ignore", invalid="ignore"):
-        bits = _bits(xp, blocks / factors[..., None], form.element).reshape(x.shape)
-    return (bits[..., ::2] | bits[..., 1::2] << 4 if form.element in PACKED else bits), scales
-
-
 def tensor_scale(xp: Namespace, x: DeviceArray) -> DeviceArray:
     """Return NVFP4's scale of float32 numbers, which brings the largest finite number to the largest scale and element;
     1 for zeros."""
@@ -95,26 +76,59 @@ def tensor_scale(xp: Namespace, x: DeviceArray) -> DeviceArray:
     return xp.where(scale > 0, scale, np.float32(1))
 
 
-def _powers_of_two(xp: Namespace, largest: DeviceArray, form: Format) -> DeviceArray:
-    """Return e8m0 scales of blocks with these largest magnitudes: 2^(floor(log2(largest)) - emax), NaN for those that
-    are not finite (OCP Microscaling Formats Specification 1.0, section 6.3)."""
-    emax = math.frexp(LARGEST[form.element])[1] - 1
-    exponent = xp.where(largest > 0, xp.frexp(largest)[1] - 1 - emax, -127)
-    exponent = xp.clip(exponent, -127, 127)
-    return xp.where(xp.isfinite(largest), exponent + 127, 255).astype(np.uint8)
+@dataclass(frozen=True)
+class Rounded:
+    """The name of the format that numbers are rounded to."""
+
+    format: str
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return f"quantise_{self.format}"
 
 
-def _bits(xp: Namespace, values: DeviceArray, name: str) -> DeviceArray:
-    """Return the bits of numbers rounded to nearest, ties to even; beyond the largest number they saturate."""
-    (digits, least), unknown = DIGITS[name], xp.isnan(values)
-    magnitude = xp.where(unknown, np.float32(0), xp.minimum(xp.abs(values), np.float32(LARGEST[name])))
-    exponent = xp.where(magnitude > 0, xp.maximum(xp.frexp(magnitude)[1] - 1, least), least)
-    steps = xp.rint(xp.ldexp(magnitude, digits - 1 - exponent)).astype(np.int32)
-    # The hidden bit of the significand adds one to the exponent's field; so does a carry.
-    bits = (exponent - least << digits - 1) + steps
-    width = 4 if name in PACKED else 8
-    bits = xp.where(unknown, 0 if name in PACKED else 0x7F, bits)
-    return (bits | xp.signbit(values).astype(np.int32) << width - 1).astype(np.uint8)
+class Quantisation(Function):
+    """The elements of (x, scale of the tensor of NVFP4, scales); the scales are written, and x has whole blocks."""
+
+    name = "quantize"
+    stands_in = False  # there is no product in it at which the library could be faster
+
+    def result(self, inputs: Inputs, parameters: Rounded) -> Result:
+        """Return the bytes of elements."""
+        *rows, k = inputs[0].shape
+        return Result((*rows, k * FORMATS[parameters.format].bits // 8), np.dtype(np.uint8))
+
+    def written(self, inputs: Inputs, parameters: Rounded) -> Inputs:
+        """Return the scales."""
+        return inputs[-1:]
+
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take x without gaps; copy others."""
+        x = call.inputs[0]
+        if x is not None and x.strides != compact(x).view(x).strides:
+            raise NeedsCopies(compact(x), *[None] * len(call.inputs[1:]))
+        name = call.parameters.operator
+        views = dict(zip(operator(name).names, (*call.given, call.out), strict=True))
+        return KernelCall.of_views(block_formats.workload_from_views(name, views), views)
+
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
+        """Return operands in the order of the arguments."""
+        inputs = tuple(arrays[name] for name in "abl" if name in arrays)
+        return LibraryCall(inputs, Rounded(workload.operator.partition("_")[2]), lambda bits: bits.view(np.int8))
+
+    def library(
+        self, device: Backend, inputs: Inputs, p: Rounded, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
+        """Compute elements and scales by operations on whole arrays."""
+        x, *alpha, scales = inputs
+        x, factor = x.astype(np.float32, copy=False), alpha[0].reshape(()) if alpha else np.float32(1)
+        elements, found = block_formats.quantise(device.xp, x, FORMATS[p.format], factor)
+        scales[...] = found.reshape(scales.shape).view(np.int8)  # into arrays of uint8, and those of a Workload
+        return elements
+
+
+QUANTISATION = Quantisation()
 
 
 # ---- products

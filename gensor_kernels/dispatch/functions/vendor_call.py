@@ -32,6 +32,7 @@ FUNCTIONS = {
     "rows.norms": ("rows", "COMPOSED"),
     "rows.elementwise": ("rows", "COMPOSED"),
     "pointwise.pointwise": ("pointwise", "COMPOSED"),
+    "pointwise.block_formats": ("block_formats", "QUANTISATION"),
     "windows.conv": ("convolution", "CONVOLUTION"),
     "windows.depthwise": ("window", "DEPTHWISE"),
     "windows.pooling": ("window", "POOLING"),

@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.expression.program import parse
+from gensor_kernels.operators.pointwise.block_formats import OPERATORS as QUANTISERS
 from gensor_kernels.operators.pointwise.pointwise import granule, layout_axes, program_of
 from gensor_kernels.operators.types.dtypes import facts
 
@@ -27,8 +29,8 @@ COSTS: dict[str, float] = {
 }
 #: The same of operations on doubles that are no sum, product or comparison.
 DOUBLE = 4.0
-#: Instructions of any other operation.
-PLAIN = 1.0
+#: Instructions of any other operation, and of a number that is rounded to an MX format: counted in SASS.
+PLAIN, ROUNDING = 1.0, 24.0
 
 
 class Array(NamedTuple):
@@ -60,6 +62,8 @@ class View(NamedTuple):
 @lru_cache(maxsize=4096)
 def view(workload: Workload) -> View:
     """Return the View of a Workload."""
+    if workload.operator in QUANTISERS:
+        return _blocks(workload)
     program, found = program_of(workload), []
     for each in operator(workload.operator).operands(workload):
         axes, adjacent = layout_axes(workload, each.name)
@@ -69,6 +73,21 @@ def view(workload: Workload) -> View:
     work = sum(cost(step.name, step.dtype) for step in program.operations)
     size = workload.size
     return View(tuple(found), rank, size["l"], math.prod(size.values()), program, work, granule(workload))
+
+
+def _blocks(workload: Workload) -> View:
+    """Return the View of a rounding to a block-scaled format, whose blocks are its elements."""
+    declared, count = QUANTISERS[workload.operator], workload.size["batch"]
+    found = []
+    for each in declared.operands(workload):
+        size = facts(workload.dtype[each.name]).itemsize
+        found.append(
+            Array(BROADCAST, size, 1)
+            if each.name == "b"
+            else Array(ADJACENT, math.prod(each.shape[1:]) * size, math.prod(each.shape[:1]))
+        )
+    work = (ROUNDING + COSTS["div"] * ("b" in declared.names)) * declared.form.group
+    return View(tuple(found), 1, count, count, parse("in_f4__out_0"), work, 1)
 
 
 def cost(name: str, dtype: str) -> float:

@@ -8,6 +8,7 @@ import gensor_kernels as gk
 from gensor_kernels.dispatch.functions.block_formats import FORMATTED, Formatted
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_kernels.families.contraction.mma.instructions import Code
+from gensor_kernels.operators.pointwise.block_formats import quantise
 from gensor_kernels.operators.products.quantised import FORMATS, formatted
 from tests.doubles.device import FakeDevice
 
@@ -108,6 +109,27 @@ def test_infinities_nan_and_tiny_numbers(name):
     else:
         assert np.isnan(found[1, 32:]).all() and (found[1, :32] == 1).all()
     assert (np.abs(found[2]) < 1e-36).all() and (found[3] == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_kernels_round_every_number_as_the_library_does(name, dtype):
+    """Every float16, among others of its magnitude and of any, and float32 numbers next to them."""
+    every = np.arange(2**16).astype(np.uint16)
+    if dtype == "float32":
+        near = every.view(np.float16).astype(np.float32).view(np.uint32)
+        x = np.concatenate([near - 1, near + 1, np.arange(2**16, dtype=np.uint32) << 16]).view(np.float32)
+    else:
+        x = np.concatenate([every, np.random.default_rng(5).permutation(every)]).view(np.float16)
+    x, form = x.reshape(64, -1), FORMATS[name]
+    for alpha in (0.75, 0.0, np.nan, -3.0) if name == "nvfp4" else (None,):
+        factor = np.float32(1 if alpha is None else alpha)
+        wanted = quantise(np, x.astype(np.float32), form, factor)
+        with gk.emulated("sm_87"):
+            assert gk.explain(gk.quantize, x, name, alpha=alpha).family == "quantise"
+            found = gk.quantize(x, name, alpha=alpha)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_array_equal(found[1], wanted[1])
 
 
 # ---- products

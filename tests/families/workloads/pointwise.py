@@ -1,5 +1,6 @@
 """Workloads of the pointwise family: every type, rank, broadcast and alignment class."""
 
+from gensor_kernels.operators.pointwise import block_formats
 from gensor_kernels.operators.pointwise.views import workload
 
 from . import Contract
@@ -16,11 +17,26 @@ SERVED = [
     ("sm_90", "in_f4_f4_f4_f4_f4_f4_f4_f4__add_f4_0_1__add_f4_2_8__add_f4_3_9__add_f4_4_10__add_f4_5_11__"
               "add_f4_6_12__add_f4_7_13__out_14", [(64,)] * 8, 4),
 ]  # fmt: skip
+#: arch, format, blocks, dtype
+ROUNDED = [
+    ("sm_87", "mxfp8", 1000, "float32"), ("sm_90", "mxfp8", 77, "float16"), ("sm_75", "mxfp8_e5m2", 1000, "bfloat16"),
+    ("sm_120", "mxfp4", 1000, "float16"), ("sm_100", "nvfp4", 1000, "float32"), ("sm_80", "nvfp4", 500, "bfloat16"),
+]  # fmt: skip
 
 CONTRACTS = {
     "pointwise": Contract(
         [(arch, workload(program, shapes, alignment)) for arch, program, shapes, alignment in SERVED],
         entries=lambda program: ["pointwise"],
+        fewest_starters=4,
+        starters=lambda starters, index: starters[index % 3 :: 3],
+        compiled=1,
+        randoms=2,
+        relaxed={"min_blocks": 0},
+        conflict_free=lambda program: True,
+    ),
+    "quantise": Contract(
+        [(arch, block_formats.workload(*given)) for arch, *given in ROUNDED],
+        entries=lambda program: ["quantise"],
         fewest_starters=4,
         starters=lambda starters, index: starters[index % 3 :: 3],
         compiled=1,
