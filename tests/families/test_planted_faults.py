@@ -375,7 +375,7 @@ FAULTS = {
         "no wait for sums": ("mbarrier_wait(sums_full(place.number), place.parity);", ""),
         "no fence after sums": ("place.parity);\n        tensor_fence_after();", "place.parity);"),
         "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
-        "no fence after a full buffer": ("turn.parity);\n            tensor_fence_after();", "turn.parity);"),
+        "no fence after a full buffer": ("#endif\n            tensor_fence_after();", "#endif"),
         "no fence before a place is given back": ("tensor_fence_before();\n        warp_barrier();", "warp_barrier();"),
         "a place given back for the other lanes": (
             "tensor_fence_before();\n        warp_barrier();",
@@ -423,7 +423,7 @@ FAULTS = {
     },
     "tensor memory, n-contiguous": {
         "B along k": ("!TileB::K_CONTIGUOUS);\n", "TileB::K_CONTIGUOUS);\n"),
-        "fewer columns than two tiles need": ("PLACES * SUM_COLUMNS;", "SUM_COLUMNS;"),
+        "fewer columns than two tiles need": ("columns_of(PLACES * SUM_COLUMNS", "columns_of(SUM_COLUMNS"),
         "another step along k": (": k * 128;", ": k * 64;"),
     },
     "tensor memory, pair": {
@@ -447,7 +447,7 @@ FAULTS = {
             "if constexpr (PAIR)\n        cluster_barrier",
             "if constexpr (PAIR)\n        cluster_begin",
         ),
-        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N", "(BLOCK_M, BLOCK_N"),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N, !", "(BLOCK_M, BLOCK_N, !"),
         "copies that report to their own block": (
             "copy_tensor_of_pair(tile + box * BOX_BYTES, map, at, full);",
             "copy_tensor(tile + box * BOX_BYTES, map, at, full);",

@@ -517,7 +517,12 @@ def _tensor_scales() -> Iterator[Bug]:
         ("(u32)b_byte << 4", "(u32)b_byte << 5", one),
         ("(u32)(SCALES < 4) << 23", "(u32)(SCALES < 4) << 22", one),
         ("(u32)(SCALES > 1 || b_e5m2) << 10", "(u32)(SCALES > 1 || b_e5m2) << 11", words),
-        ("(u32)(rows >> 4) << 24 | (u32)a_byte << 29", "(u32)(rows >> 4) << 23 | (u32)a_byte << 29", words),
+        (
+            "(u32)a_byte << 29 | product_size(rows, columns)",
+            "(u32)a_byte << 29 | product_size(rows, 2 * columns)",
+            words,
+        ),
+        ("(u32)a_byte << 29 | product_size(rows, columns)", "(u32)a_byte << 29 | product_size(64, columns)", one),
     ):
         yield Bug(before, after, program)
     # Copies of scales: columns, and rows in shared memory.

@@ -18,8 +18,8 @@
 //   scales_descriptor(sptr<u8> scales)               512 bytes one after the other; of a tile with rows of 128 bytes as
 //                                                    copies store them, tensor_descriptor describes a column of 16
 //                                                    bytes
-//   mbarrier_arrive_in_pair(sptr<u64>)               one arrival at the mbarrier of this address in the first block of a
-//                                                    pair: releases stores to shared memory, unlike mbarrier_arrive_at
+//   mbarrier_arrive_in_pair(sptr<u64>)               one arrival at the mbarrier of this address in a pair's first
+//                                                    block: releases stores to shared memory, unlike mbarrier_arrive_at
 //   mbarrier_wait_in_pair(sptr<u64>, u32 parity)     mbarrier_wait for what threads of both blocks release
 #pragma once
 #include "blackwell.cuh"
@@ -39,7 +39,7 @@ template <int SCALES>
 DEVICE constexpr u32 scaled_descriptor(int rows, int columns, int a_byte, int b_byte, bool a_e5m2 = false,
                                        bool b_e5m2 = false) {
     return (u32)b_byte << 4 | (u32)(SCALES > 1 || a_e5m2) << 7 | (u32)(SCALES > 1 || b_e5m2) << 10 |
-           (u32)(columns >> 3) << 17 | (u32)(SCALES < 4) << 23 | (u32)(rows >> 4) << 24 | (u32)a_byte << 29;
+           (u32)(SCALES < 4) << 23 | (u32)a_byte << 29 | product_size(rows, columns);
 }
 
 #ifdef __CUDACC__

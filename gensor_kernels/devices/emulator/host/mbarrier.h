@@ -3,10 +3,10 @@
 // shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has its own race
 // detector, exact per 1024-byte atom: an atom records the copy that filled it (a phase of an mbarrier), and the reads
 // and stores of each warp. A warp may read it once it has waited for that phase. A product may read data that threads
-// stored over a copy, and a copy may overwrite an atom, once the threads have fenced, every product that reads it has
-// been waited for, and an mbarrier or the block's barrier orders the warp after this (vector clocks, one entry per warp
-// of the cluster). Each warp has a second entry there: how many of its products in tensor memory are known to be
-// complete (tensor_products.h).
+// stored over a copy or where there is none, and a copy may overwrite an atom, once the threads have fenced, every
+// product that reads it has been waited for, and an mbarrier or the block's barrier orders the warp after this (vector
+// clocks, one entry per warp of the cluster). Each warp has a second entry there: how many of its products in tensor
+// memory are known to be complete (tensor_products.h).
 #pragma once
 #include "scheduler.h"
 

@@ -15,6 +15,7 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
+    PEER_LATENCY,
     PRODUCT_BYTES,
     RING,
     Kind,
@@ -183,7 +184,8 @@ def _scales(e: Extents, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         words, entries = scale_words(v, e), v["block_m"] + v["block_n"]
-        latency = (arch.l2_latency + SCALE_TURN) / 2  # two warps take steps in turn
+        # Two warps take steps in turn; those of a pair arrive in the first block.
+        latency = (arch.l2_latency + SCALE_TURN + (blocks(v) - 1) * PEER_LATENCY) / 2
         unused = np.maximum(SECTOR - WORD * words, 0) * entries
         again = (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words
         return {
