@@ -39,7 +39,7 @@ KINDS = {
     "float4": Kind(1, "peak_f4", "UTCOMMA", together=2),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
 }
-#: Rows of a block, and warps: two that request and multiply, two that wait, four that store.
+#: Rows of a block, and warps: two that request and multiply, two that wait or copy scales, four that store.
 BLOCK_ROWS, WARPS = 128, 8
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
