@@ -13,7 +13,7 @@ from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
-from tests.mutator.programs.tcgen05 import rewritten_configurations, tcgen05_configurations
+from tests.mutator.programs.tcgen05 import rewritten_configurations, scaled_configurations, tcgen05_configurations
 from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
 
@@ -75,6 +75,10 @@ PROGRAMS = {
     **{
         f"tensor memory, {name}": lambda name=name: configuration(tcgen05_configurations, name)
         for name in ("k-contiguous", "pair", "gate of a pair", "n-contiguous")
+    },
+    **{
+        f"scales, {name}": lambda name=name: configuration(scaled_configurations, name)
+        for name in ("mxfp8", "mxfp8 of a pair", "mxfp4, split", "nvfp4", "nvfp4 of a pair")
     },
     "tensor memory, parts": lambda: configuration(rewritten_configurations, "parts of a pair"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
@@ -371,7 +375,7 @@ FAULTS = {
         "no wait for sums": ("mbarrier_wait(sums_full(place.number), place.parity);", ""),
         "no fence after sums": ("place.parity);\n        tensor_fence_after();", "place.parity);"),
         "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
-        "no fence after a full buffer": ("turn.parity);\n            tensor_fence_after();", "turn.parity);"),
+        "no fence after a full buffer": ("#endif\n            tensor_fence_after();", "#endif"),
         "no fence before a place is given back": ("tensor_fence_before();\n        warp_barrier();", "warp_barrier();"),
         "a place given back for the other lanes": (
             "tensor_fence_before();\n        warp_barrier();",
@@ -419,7 +423,7 @@ FAULTS = {
     },
     "tensor memory, n-contiguous": {
         "B along k": ("!TileB::K_CONTIGUOUS);\n", "TileB::K_CONTIGUOUS);\n"),
-        "fewer columns than two tiles need": ("PLACES * SUM_COLUMNS;", "SUM_COLUMNS;"),
+        "fewer columns than two tiles need": ("columns_of(PLACES * SUM_COLUMNS", "columns_of(SUM_COLUMNS"),
         "another step along k": (": k * 128;", ": k * 64;"),
     },
     "tensor memory, pair": {
@@ -443,7 +447,7 @@ FAULTS = {
             "if constexpr (PAIR)\n        cluster_barrier",
             "if constexpr (PAIR)\n        cluster_begin",
         ),
-        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N", "(BLOCK_M, BLOCK_N"),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N, !", "(BLOCK_M, BLOCK_N, !"),
         "copies that report to their own block": (
             "copy_tensor_of_pair(tile + box * BOX_BYTES, map, at, full);",
             "copy_tensor(tile + box * BOX_BYTES, map, at, full);",
@@ -454,6 +458,108 @@ FAULTS = {
     "tensor memory, gate of a pair": {
         "the gate twice": ("GATE ? MAP_B + rank_in_cluster() : MAP_B", "MAP_B"),
         "the other half of the columns": ("PAIR && !GATE ?", "PAIR ?"),
+    },
+    "scales, mxfp8": {
+        "no wait for an empty buffer": ("mbarrier_wait(scales_empty(own), turn.parity ^ 1);", ""),
+        "a buffer that is never free": ("scales_empty(own), turn.parity ^ 1", "scales_empty(own), turn.parity"),
+        "no wait for scales": ("            scales.begin_step();\n", ""),
+        "the parity before": (
+            "mbarrier_wait(scales_full(turn.buffer), turn.parity)",
+            "mbarrier_wait(scales_full(turn.buffer), turn.parity ^ 1)",
+        ),
+        "a parity that stays": ("parity ^= (u32)(buffer == 0)", "parity ^= 0"),
+        "two arrivals": (
+            "mbarrier_init(scales_full(buffer), BLOCKS)",
+            "mbarrier_init(scales_full(buffer), BLOCKS + 1)",
+        ),
+        "an arrival too many": ("if ((thread_index() & 31) == 0)\n                    arrive", "arrive"),
+        "scales before they are stored": (
+            "b.store(sectors(own) + GROUP_BYTES);\n                proxy_fence();",
+            "proxy_fence();\n                b.store(sectors(own) + GROUP_BYTES);",
+        ),
+        "no proxy fence": ("proxy_fence();\n                warp_barrier();", "warp_barrier();"),
+        "an arrival for one lane": ("proxy_fence();\n                warp_barrier();", "proxy_fence();"),
+        "sectors of both warps": ("if (turn.buffer == own) {", "{"),
+        "scales of the first rows": ("const int entry = first + own_line()", "const int entry = own_line()"),
+        "rows past the end": ("left && within(at, entries)", "left"),
+        "words past the end": ("at < ENTRIES && left &&", "at < ENTRIES &&"),
+        "the first quarter alone": ("held[g][i].word[quarter] =", "held[g][i].word[0] ="),
+        "quarters in another order": ("held[g][i].word[quarter] =", "held[g][i].word[quarter ^ 1] ="),
+        "rows in another order": ("(own_line() + i * LINES) * 16", "((own_line() ^ 2) + i * LINES) * 16"),
+        "B's scales of A": ("params.groups.zeros, params.groups.zero_n, tile.row", "params.d, params.d_n, tile.row"),
+        "the first buffer": ("turn.buffer * SECTORS_BYTES + step", "step"),
+        "the first step": ("turn.buffer * SECTORS_BYTES + step * WORDS * WORD_BYTES", "turn.buffer * SECTORS_BYTES"),
+        "a step of the tile before": ("== SECTOR_STEPS || last_of_tile", "== SECTOR_STEPS"),
+        "a buffer given back too early": ("++step == SECTOR_STEPS ||", "++step == 1 ||"),
+        "scales that are kept": ("umma_commit<BLOCKS>(scales_empty(turn.buffer));", ""),
+        "scales not copied": ("scales.template copy<BLOCKS>();", ""),
+        "scales copied after the products": (
+            "scales.template copy<BLOCKS>();\n#endif\n"
+            "        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);",
+            "#endif\n        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);\n"
+            "#if ROW_SCALES\n        scales.template copy<BLOCKS>();\n#endif",
+        ),
+        "A's scales in place of B's": ("of_a(word), of_b(word), kept", "of_a(word), of_a(word), kept"),
+        "the first byte": ("k / 32 * ROW_SCALES % 4", "0"),
+        "the byte of the other operand": ("(u32)a_byte << 29", "(u32)(a_byte ^ 1) << 29"),
+        "scales over the sums": ("{memory + PLACES * SUM_COLUMNS}", "{memory + (PLACES - 1) * SUM_COLUMNS}"),
+        "scales past the memory": ("{memory + PLACES * SUM_COLUMNS}", "{memory + MEMORY_COLUMNS - 4}"),
+        "scales of another type": ("(u32)(SCALES < 4) << 23", "(u32)(SCALES == 4) << 23"),
+        "scales as rows of 128 bytes": ("(u64)(128 >> 4) << 32", "(u64)(1024 >> 4) << 32"),
+        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
+        "buffers that overlap": ("(SECTORS_AT + buffer * SECTORS_BYTES)", "(SECTORS_AT + buffer * 1024)"),
+        "scales over the slabs": (
+            "SECTORS_AT = SLABS + (EPILOGUE_STAGED ? 256 * WARP_N",
+            "SECTORS_AT = SLABS + (EPILOGUE_STAGED ? 0",
+        ),
+        "words too near": ("WORD_BYTES = 512 + 16", "WORD_BYTES = 256"),
+    },
+    "scales, mxfp8 of a pair": {
+        "e4m3 in place of e5m2": ("same_type<A_STORED, e5m2_t>,", "false,"),
+        "the first word": ("const int word = k / 32 * ROW_SCALES / 4,", "const int word = 0,"),
+        "places of one word": ("{ return first + (u32)(word * 4); }", "{ return first; }"),
+        "columns of the first group": ("of_b(word) + (u32)(g * 4),", "of_b(word),"),
+        "scales of the first group": ("(1 + g) * GROUP_BYTES", "GROUP_BYTES"),
+    },
+    "scales, mxfp4, split": {
+        "the first part's scales": ("tile.k_begin / 128 * ROW_SCALES + own_word()", "own_word()"),
+        "a word for two": ("divide_up(params.k * ROW_SCALES, 128)", "divide_up(params.k, 128)"),
+        "one scale": ("ROW_SCALES % 4;", "ROW_SCALES % 2;"),
+    },
+    "scales, nvfp4": {
+        "scales of another type": ("scaled_descriptor<ROW_SCALES>(", "scaled_descriptor<2>("),
+        "numbers of another type": ("(u32)(SCALES > 1 || a_e5m2) << 7", "(u32)a_e5m2 << 7"),
+        "words in one place": ("own_word() * WORD_BYTES +", "0 * WORD_BYTES +"),
+        "words of one lane": ("return thread_index() % SECTOR_WORDS;", "return 0;"),
+        "the sector before": ("a.next(), b.next(), turn.next();", "a.next(), turn.next();"),
+        "the other order of words": ("further(from, word * WORD_BYTES)", "further(from, (word ^ 1) * WORD_BYTES)"),
+    },
+    "scales, nvfp4 of a pair": {
+        "an arrival that releases no stores": (
+            "mbarrier_arrive_in_pair(scales_full(buffer))",
+            "mbarrier_arrive_at(scales_full(buffer), 0)",
+        ),
+        "an arrival at the own block": (
+            "mbarrier_arrive_in_pair(scales_full(buffer))",
+            "mbarrier_arrive(scales_full(buffer))",
+        ),
+        "arrivals of one block": (
+            "mbarrier_init(scales_full(buffer), BLOCKS)",
+            "mbarrier_init(scales_full(buffer), 1)",
+        ),
+        "buffers given back to one block": (
+            "umma_commit<BLOCKS>(scales_empty(turn.buffer));",
+            "umma_commit<1>(scales_empty(turn.buffer));",
+        ),
+        "copies to one block": ("tensor_copy_scales<BLOCKS>(of_a(word)", "tensor_copy_scales<1>(of_a(word)"),
+        "products of one block": ("umma_scaled<BLOCKS, ROW_SCALES>", "umma_scaled<1, ROW_SCALES>"),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N, byte", "(BLOCK_M, BLOCK_N, byte"),
+        "half the columns": ("GROUPS_B = divide_up(BLOCK_N, 128)", "GROUPS_B = divide_up(BLOCK_N / 2, 128)"),
+        "columns of half a tile": (
+            "params.d, params.d_n, tile.column, params.n",
+            "params.d, params.d_n, tile.column + 32, params.n",
+        ),
     },
     "tensor memory, parts": {
         "a buffer given back after its last sums": (

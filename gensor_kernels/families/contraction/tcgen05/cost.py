@@ -9,7 +9,7 @@ import numpy as np
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_parts
 from gensor_kernels.families.contraction.norm import norm_parts
-from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.problem import SECTOR, Extents, extents
 from gensor_kernels.families.contraction.wgmma import cluster
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
@@ -25,7 +25,7 @@ from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_pa
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PACKED, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own_column
@@ -36,9 +36,10 @@ KINDS = {
     "tf32": Kind(4, "peak_tf32", "UTCHMMA"),
     "int8": Kind(1, "peak_s8", "UTCIMMA", INTEGERS),
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
+    "float4": Kind(1, "peak_f4", "UTCOMMA", together=2),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
 }
-#: Rows of a block, and warps: two that request and multiply, two that wait, four that store.
+#: Rows of a block, and warps: two that request and multiply, two that wait or copy scales, four that store.
 BLOCK_ROWS, WARPS = 128, 8
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
@@ -51,13 +52,24 @@ STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
 STORING_WARPS = 4.0
+#: Scales of a word; entries and bytes of a copy of words into tensor memory, with those that keep banks apart.
+WORD, COPIED_ENTRIES, COPY_BYTES = 4, 128, 512 + 16
+#: Instructions of a load of scales with its predicate and address, and of all others of a word of a step. Estimates.
+SCALE_LOAD, SCALE_WORD = 3.0, 8.0
+#: Share of a tile's stores that the next tile's products hide where tensor memory has room for the sums of one.
+ALONE = 0.5
+#: Clocks in which a warp stores sectors and fences them, in a pair until the whole device sees them. Estimates.
+SCALE_TURN, PAIR_TURN = 200.0, 700.0
 #: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
 ADDED_COLUMN, ADDED = 2.0, 60.0
 
 
 def kind(workload: Workload) -> Kind | None:
     """Return the row of KINDS of a product's operands, or None if tensor memory has no sums of theirs."""
-    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    e = extents(workload)
+    a, b = (e.dtype[operand] for operand in "ab")
+    if e.is_formatted and a == b in PACKED:
+        return KINDS["float4"]
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return KINDS["float8"]
     return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
@@ -78,14 +90,47 @@ def blocks(v: Values) -> Numbers:
     return cluster.pair(v, "m")
 
 
+def together(e: Extents) -> int:
+    """Return the values of k that are one element in memory."""
+    return round(1 / min(e.bytes_b, 1))
+
+
+def scales(e: Extents) -> int:
+    """Return ROW_SCALES: those of a product's k of operands in block-scaled formats, or 0."""
+    return PRODUCT_BYTES * together(e) // e.group if e.is_formatted else 0
+
+
+def scale_words(v: Values, e: Extents) -> Numbers:
+    """Return the words of scales of a row of A, or a column of B, in a step."""
+    return v["block_k"] // (WORD * e.group) if e.is_formatted else 0 * v["block_k"]
+
+
+def scale_entries(v: Values) -> Numbers:
+    """Return the entries whose scales are copied: whole copies."""
+    return COPIED_ENTRIES * (1 + -(-v["block_n"] // COPIED_ENTRIES))
+
+
+def places(v: Values, e: Extents) -> Numbers:
+    """Return the tiles whose sums have room next to the scales of a step."""
+    columns = scale_words(v, e) * scale_entries(v) // 32
+    return np.where(e.is_formatted & (2 * v["block_n"] + columns > MEMORY_COLUMNS), 1, 2)
+
+
 def ring_bytes(v: Values, e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of a block."""
-    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * v["block_k"] * e.bytes_a
+    own = (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * (v["block_k"] // together(e)) * e.bytes_a
+    return v["stages"] * own
+
+
+def scale_bytes(v: Values, e: Extents) -> Numbers:
+    """Return the bytes of the shared buffers of scales: two, of a sector of each entry."""
+    copies = scale_entries(v) // COPIED_ENTRIES * int(SECTOR) // WORD
+    return e.is_formatted * 2 * -(-copies * COPY_BYTES // RING) * RING
 
 
 def shared_bytes(v: Values, e: Extents) -> Numbers:
     """Return the dynamic shared bytes of a block."""
-    return RING + ring_bytes(v, e) + slab_bytes(v)
+    return RING + ring_bytes(v, e) + scale_bytes(v, e) + slab_bytes(v)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -97,8 +142,12 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *cluster.cluster_parts(e),
         _products(own, e, arch),
         _registers(own, e, arch),
-        Part(("block_m", "block_n", "block_k", "stages", "cluster"), lambda v: {column.RING: ring_bytes(v, e)}),
+        Part(
+            ("block_m", "block_n", "block_k", "stages", "cluster"),
+            lambda v: {column.RING: ring_bytes(v, e) + scale_bytes(v, e)},
+        ),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        _scales(e, arch),
         requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
@@ -107,23 +156,42 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     """Return a block's iteration, seen as if all its warps shared the work evenly."""
-    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element * kind.together
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
         own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
         count = steps * kind.products
+        words, entries = scale_words(v, e), scale_entries(v)
+        # Scales are loaded word by word, stored in rows of four words, and copied by the issuing thread.
+        loads, copies = words * entries / 32, words * entries / COPIED_ENTRIES
+        scaling = words * SCALE_WORD + loads * SCALE_LOAD + copies * PRODUCT_ISSUE
         return {
             column.WARPS: np.full_like(steps, WARPS),
             column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (WARPS / 4),
             column.MULTIPLIES: count / WARPS,
-            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / WARPS,
+            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count + scaling) / WARPS,
             # Each product reads its elements of both operands once, and copies write them once.
-            wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
+            wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * steps * PRODUCT_BYTES / 128.0 + 2 * loads,
             # The small products of a step have one short sum, each large product has another.
             own_column.ADDING: kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED),
             column.OUTPUTS: v["block_m"] * v["block_n"] / STORING_WARPS,
             column.K_STEPS: steps,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+
+
+def _scales(e: Extents, arch: Arch) -> Part:
+    """Tabulate the warps that copy scales, every other sector of each entry, and the tiles that have room."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        words, entries = scale_words(v, e), v["block_m"] + v["block_n"]
+        turn = arch.l2_latency + entries + np.where(blocks(v) > 1, PAIR_TURN, SCALE_TURN)
+        return {
+            own_column.SCALING: words * WORD / SECTOR * turn / 2,
+            own_column.SCALES_AGAIN: (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words,
+            own_column.PLACES: places(v, e),
         }
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
@@ -162,10 +230,10 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             storing=STORING_WARPS * like,
         ),
         # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, unless the same
-        # warps add its short sums.
+        # warps add its short sums, or the half that has left registers where only its sums have room.
         ahead=1.0,
-        behind=1.0 * (c[own_column.ADDING] == 0),
+        behind=(c[own_column.ADDING] == 0) * np.where(c[own_column.PLACES] == 1, ALONE, 1.0),
         request=c[wgmma.REQUEST],
-        stalls=np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]),
+        stalls=np.maximum(np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]), c[own_column.SCALING]),
         share=1 / WARPS,
     )
