@@ -15,10 +15,14 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
+    MOST_SCALES,
     PRODUCT_BYTES,
     RING,
     Kind,
+    entry_registers,
+    multiplying_registers,
     requests,
+    scales_of_b,
 )
 from gensor_kernels.families.contraction.wgmma.implicit_gemm import taps
 from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_parts
@@ -36,10 +40,11 @@ KINDS = {
     "tf32": Kind(4, "peak_tf32", "UTCHMMA"),
     "int8": Kind(1, "peak_s8", "UTCIMMA", INTEGERS),
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
+    "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
 }
-#: Rows of a block, and warps: two that request and multiply, two that wait, four that store.
-BLOCK_ROWS, WARPS = 128, 8
+#: Rows of a block, and warps that do not store: two that request and multiply, two that wait.
+BLOCK_ROWS, OTHER_WARPS = 128, 4
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
 #: Columns of a product whose results can leave through slabs: with more, a thread has too few registers.
@@ -50,16 +55,18 @@ MEMORY_START = 800.0
 STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
-STORING_WARPS = 4.0
 #: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
 ADDED_COLUMN, ADDED = 2.0, 60.0
+#: Instructions of a warp that adds a scaled short sum, without the multiply-adds of columns, and where these choose
+#: between two scales: counted in the SASS of six Programs.
+SCALING, CHOOSING = 46.0, 26.0
 
 
 def kind(workload: Workload) -> Kind | None:
     """Return the row of KINDS of a product's operands, or None if tensor memory has no sums of theirs."""
     a, b = (extents(workload).dtype[operand] for operand in "ab")
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
-        return KINDS["float8"]
+        return KINDS["float8 in blocks" if extents(workload).in_blocks else "float8"]
     return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
 
 
@@ -70,7 +77,13 @@ def columns(e: Extents, kind: Kind) -> tuple[int, ...]:
     """
     if e.unit["b"] == "n":
         return tuple(range(64, 257, 64))
-    return (*range(16, 129, 16), *(() if kind.promoted else range(160, 257, 32)))
+    found = (*range(16, 129, 16), *(() if kind.parts > 1 else range(160, 257, 32)))
+    return tuple(n for n in found if not e.in_blocks or scales_of_b(n, e.group) <= MOST_SCALES)
+
+
+def storing_warps(v: Values | Columns) -> Numbers:
+    """Return the warps that store."""
+    return 4 * v["consumers"]
 
 
 def blocks(v: Values) -> Numbers:
@@ -113,38 +126,54 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
         own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
         count = steps * kind.products
+        warps = OTHER_WARPS + storing_warps(v)
         return {
-            column.WARPS: np.full_like(steps, WARPS),
-            column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (WARPS / 4),
-            column.MULTIPLIES: count / WARPS,
-            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / WARPS,
+            column.WARPS: warps,
+            column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (warps / 4),
+            column.MULTIPLIES: count / warps,
+            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / warps,
             # Each product reads its elements of both operands once, and copies write them once.
             wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
-            # The small products of a step have one short sum, each large product has another.
-            own_column.ADDING: kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED),
-            column.OUTPUTS: v["block_m"] * v["block_n"] / STORING_WARPS,
+            own_column.ADDING: adding(e, kind, width, steps),
+            column.OUTPUTS: v["block_m"] * v["block_n"] / storing_warps(v),
             column.K_STEPS: steps,
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+    return Part(("block_m", "block_n", "block_k", "cluster", "consumers"), function)
+
+
+def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers) -> Numbers:
+    """Return the clocks in which storing warps add the short sums of an iteration.
+
+    Of parts, the small products of a step have one short sum, each large product has another.  Of scaled sums, eight
+    warps have half of the rows each: two on a sub-core, one of which loads while the other adds.
+    """
+    if e.in_blocks:
+        return width + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1)) + ADDED
+    return kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED)
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
+        entry = np.minimum(entry_registers(v["consumers"], v["min_blocks"], arch), arch.regs_per_thread)
+        if e.in_blocks:  # storing warps take over registers of the others
+            taken = multiplying_registers(v["consumers"], v["min_blocks"], arch)
+            return {wgmma.ENTRY: entry + np.maximum(v["block_n"] // 2 + OTHER_REGISTERS - taken, 0)}
         # Short sums are added to those of both halves of a warp's rows.
         sums = e.matrices * v["block_n"] // 2 * (2 if kind.promoted else 1)
-        limit = np.minimum(arch.regs_per_sm // (32 * WARPS * v["min_blocks"]) // 8 * 8, arch.regs_per_thread)
-        return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, limit)}
+        return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, entry)}
 
-    return Part(("block_n", "min_blocks"), function)
+    return Part(("block_n", "min_blocks", "consumers"), function)
 
 
 def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
     """Return the family's part of the terms."""
     like = np.ones_like(c[column.MATH])
+    storing = storing_warps(c) * like
+    warps = OTHER_WARPS + storing
     return replace(
         Loop(
-            warps=WARPS * like,
+            warps=warps,
             math=c[column.MATH],
             multiplies=c[column.MULTIPLIES],
             issue=c[column.ISSUE],
@@ -158,8 +187,8 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             memory=memory,
             outputs=c[column.OUTPUTS],
             touched=c[column.K_STEPS],
-            staging=2 * (60.0 + STORING_WARPS * c[column.STAGING_CLOCKS]),
-            storing=STORING_WARPS * like,
+            staging=8 / storing * (60.0 + storing * c[column.STAGING_CLOCKS]),
+            storing=storing,
         ),
         # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, unless the same
         # warps add its short sums.
@@ -167,5 +196,5 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
         behind=1.0 * (c[own_column.ADDING] == 0),
         request=c[wgmma.REQUEST],
         stalls=np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]),
-        share=1 / WARPS,
+        share=1 / warps,
     )

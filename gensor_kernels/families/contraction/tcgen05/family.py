@@ -58,10 +58,6 @@ class ContractionTcgen05(ContractionWgmma):
             return f"{arch.name} has no {self.product} of int8"
         return super().refusal(workload, arch)
 
-    def computes(self, e: Extents) -> bool:
-        """Return whether the kernel computes what a Workload has in addition to a product."""
-        return not e.in_blocks and super().computes(e)
-
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return a block's columns, the k step, whether two blocks multiply as one, ring, epilogue."""
         e, kind = extents(workload), self.own_kind(workload)
@@ -74,7 +70,7 @@ class ContractionTcgen05(ContractionWgmma):
             Coordinate("cluster", (0,) if e.rows else (0, 1), 0, "raster", "1: two blocks along m multiply as one"),
             Coordinate("persistent", (1,), 0, "raster", "blocks walk tiles"),
             Coordinate("stages", STAGES, 1, "stages", "shared buffers"),
-            Coordinate("consumers", (1,), 2, "tile", "four warps store"),
+            Coordinate("consumers", (consumers(e),), 2, "tile", "times four warps that store"),
             store.route(route, e),
             *ends,
             bounds._replace(values=(1, 2)),
@@ -86,15 +82,16 @@ class ContractionTcgen05(ContractionWgmma):
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""
-        like = np.ones_like(columns["block_m"])
+        e, like = extents(workload), np.ones_like(columns["block_m"])
         one = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
         one |= {name: columns[name] for name in ("block_m", "block_n", "block_k")}
-        fitting = (arch.smem_per_block - RING - 4 * store.BOX_BYTES * 2) // cost.ring_bytes(one, extents(workload))
+        boxes = 4 * consumers(e) * store.BOX_BYTES * 2
+        fitting = (arch.smem_per_block - RING - boxes) // cost.ring_bytes(one, e)
         return {
             "stages": np.clip(fitting, 2, 6),
-            "consumers": like,
+            "consumers": consumers(e) * like,
             "persistent": like,
-            "epilogue_staged": like * (columns["block_n"] * extents(workload).matrices <= cost.SLAB_COLUMNS),
+            "epilogue_staged": like * (columns["block_n"] * e.matrices <= cost.SLAB_COLUMNS),
             **shared.default_epilogue(like) | {"min_blocks": like},
         }
 
@@ -140,6 +137,7 @@ class ContractionTcgen05(ContractionWgmma):
         own |= {"BLOCK_N": program["block_n"] * e.matrices}
         own |= {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
+        own |= {"BLOCK_SCALED": 1, "CONSUMERS": program["consumers"]} if e.in_blocks else {}
         return own | store.constants(program.by_name) | ({"PAIR": 1} if program["cluster"] else {})
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -149,3 +147,8 @@ class ContractionTcgen05(ContractionWgmma):
         if p["cluster"] and e.unit["b"] == "k" and not e.gate:
             rows["b"] //= 2  # of a gate each block fetches one matrix
         return tma.launches(program, workload, self.name, self.tile(program), int(cost.shared_bytes(p, e)), rows)
+
+
+def consumers(e: Extents) -> int:
+    """Return how many times four warps store: scales take twice as many."""
+    return 2 if e.in_blocks else 1
