@@ -470,11 +470,11 @@ FAULTS = {
         "scales of the first step": ("tile.k_begin / BLOCK_K, panel", "0, panel"),
         "scales of the step before": ("of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;", "--steps;"),
         "scales after the last step": ("--steps;\n        load", "load"),
-        "one scale for two rows": ("v >> 1 & 1);\n            }", "0);\n            }"),
+        "one scale for two rows": ("column, v >> 1 & 1);", "column, 0);"),
         "scales of other rows": ("(thread_index() >> 2 & 7);\n        const int step", "0;\n        const int step"),
         "rows past the edge": ("left && within(8 * half, rows)", "left"),
         "panels past the edge": ("left && within(which, panels)", "left"),
-        "sums without scales": ("return fma_(product, column", "return sum + product; (void)(column"),
+        "sums without scales": ("fma_floats(sums, products, factor);", "fma_floats(sums, products, 1.0f);"),
     },
     "tensor memory, scales of blocks, pair": {
         "arrivals of one block": ("4 * CONSUMERS * BLOCKS);", "4 * CONSUMERS);"),
@@ -493,7 +493,7 @@ FAULTS = {
         "short sums that are kept": ("multiply(k, false);", "multiply(k, true);"),
         "small products of one part": ("OF_A[p], OF_B[p]", "OF_A[p], 0"),
         "parts that follow one another": ("at, full,\n                           box_step);", "at, full);"),
-        "sums of half the rows": ("float &sum = sums[half][0]", "float &sum = sums[0][0]"),
+        "sums of half the rows": ("&sums[half][0][column", "&sums[0][0][column"),
     },
     "rows of groups": {
         "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),

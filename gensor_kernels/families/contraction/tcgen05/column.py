@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from gensor_kernels.families.core.columns import Column
 
+ROOM = Column("room", "iterations whose short sums have room in tensor memory")
 ADDING = Column("adding", "clocks in which the storing warps add an iteration's short sums")

@@ -255,10 +255,8 @@ DEVICE void add_short_sums(Loads &loads, int first, const StepScales &scales, Su
                 tensor_load<PIECE>(piece[next % 2], loads.at(first + next / ROW_PIECES, next % ROW_PIECES * PIECE));
             else
                 loads.end();
-            UNROLL for (int v = 0; v < PIECE / 2; ++v) {
-                float &sum = sums[half][0][column / 2 + v];
-                sum = scales.add(sum, piece[p % 2][v], column, v >> 1 & 1);
-            }
+            UNROLL for (int v = 0; v < PIECE / 2; v += 2)
+                scales.add(&sums[half][0][column / 2 + v], &piece[p % 2][v], column, v >> 1 & 1);
         }
     }
 }

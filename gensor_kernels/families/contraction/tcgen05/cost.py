@@ -29,6 +29,7 @@ from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_pa
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.machine.roofline import SUBCORES
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
@@ -59,7 +60,9 @@ OTHER_REGISTERS = 92
 ADDED_COLUMN, ADDED = 2.0, 60.0
 #: Instructions of a warp that adds a scaled short sum, without the multiply-adds of columns, and where these choose
 #: between two scales: counted in the SASS of six Programs.
-SCALING, CHOOSING = 46.0, 26.0
+SCALING, CHOOSING = 46.0, 30.0
+#: Short sums that have room in tensor memory, and the most columns of four.
+PLACES, NARROW = (2, 4), 128
 
 
 def kind(workload: Workload) -> Kind | None:
@@ -135,6 +138,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             # Each product reads its elements of both operands once, and copies write them once.
             wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
             own_column.ADDING: adding(e, kind, width, steps),
+            own_column.ROOM: np.where(width > NARROW, *PLACES) / (1 + (kind.parts > 1) * steps),
             column.OUTPUTS: v["block_m"] * v["block_n"] / storing_warps(v),
             column.K_STEPS: steps,
         }
@@ -148,8 +152,9 @@ def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers) -> Numbers:
     Of parts, the small products of a step have one short sum, each large product has another.  Of scaled sums, eight
     warps have half of the rows each: two on a sub-core, one of which loads while the other adds.
     """
-    if e.in_blocks:
-        return width + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1)) + ADDED
+    if e.in_blocks:  # loads, multiply-adds of two columns, and instructions: what takes longest
+        issued = width / 2 + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1))
+        return np.maximum(width, issued) + ADDED
     return kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED)
 
 
@@ -171,6 +176,9 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
     like = np.ones_like(c[column.MATH])
     storing = storing_warps(c) * like
     warps = OTHER_WARPS + storing
+    # Of products that run while a tile is stored, tensor memory has room for some; warps must catch up with them.
+    caught_up = 1.0 - c[own_column.ADDING] / (c[column.MATH] * warps * (1 / SUBCORES))
+    behind = np.clip(np.minimum(c[own_column.ROOM] / c[column.ITERATIONS], caught_up), 0.0, 1.0)
     return replace(
         Loop(
             warps=warps,
@@ -190,10 +198,10 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             staging=8 / storing * (60.0 + storing * c[column.STAGING_CLOCKS]),
             storing=storing,
         ),
-        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, unless the same
-        # warps add its short sums.
+        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, which takes longer
+        # where the same warps add its short sums.
         ahead=1.0,
-        behind=1.0 * (c[own_column.ADDING] == 0),
+        behind=np.where(c[own_column.ADDING] > 0, behind, 1.0),
         request=c[wgmma.REQUEST],
         stalls=np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]),
         share=1 / warps,

@@ -116,8 +116,12 @@ class ContractionTcgen05(ContractionWgmma):
         return ContractionFamily.starters(self, workload, arch)
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Let starters be pairs in turn."""
-        return [{"cluster": 1}, {"cluster": 0}] if not extents(workload).rows else [{}]
+        """Let starters be pairs in turn; where few products hide stores, those of wide tiles are copies."""
+        e = extents(workload)
+        turns = [{"cluster": 1}, {"cluster": 0}] if not e.rows else [{}]
+        if e.in_blocks and store.stores_copies(e):
+            return [turns[0] | {"epilogue_staged": store.COPIED}, turns[1], *turns]
+        return turns
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest stores."""

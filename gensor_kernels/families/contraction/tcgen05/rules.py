@@ -73,7 +73,7 @@ RULES = Rules(
             "(BLOCK_N // 2 + PIECE + 40 if BLOCK_SCALED else BLOCK_N + 124 if PARTS > 1 else BLOCK_N // 2 + 62)"
             " <= (TAKEN if BLOCK_SCALED else minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255))",
         ),
-        Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224"),
+        Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224 or BLOCK_SCALED"),
         # ---- results
         *wgmma.RESULTS,
         shared.COLUMNS_OF_C,

@@ -29,7 +29,7 @@ struct StepScales {
     i64 eighth_row, a_stride, b_stride, panel_stride;
     int rows, panels, steps; // left from this thread's first row, the first column's panel and the next step on
     int border;              // the first column of the tile that has the second scale
-    float a[2], b[SCALES_OF_B], factor[2][SCALES_OF_B];
+    float a[2], b[SCALES_OF_B], factors[2][SCALES_OF_B];
 
     // Scales of this thread's two rows of the 16 from `row` of the block's tile on.
     MEMBER StepScales(const Params &params, const Tile &tile, int row) {
@@ -47,14 +47,14 @@ struct StepScales {
     // Takes the loaded scales for this step, and loads those of the next step.
     MEMBER void begin_step() {
         UNROLL for (int half = 0; half < 2; ++half) UNROLL for (int which = 0; which < SCALES_OF_B; ++which)
-            factor[half][which] = a[half] * b[which];
+            factors[half][which] = a[half] * b[which];
         of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;
         load();
     }
-    // Adds a short sum, of a column of the piece from `column` on; `half`: of the second row.
-    MEMBER float add(float sum, float product, int column, int half) const {
-        const float (&own)[SCALES_OF_B] = factor[half];
-        return fma_(product, column < border ? own[0] : own[SCALES_OF_B - 1], sum);
+    // Adds two short sums of a row, of a piece from `column` on; `half`: of the second row.
+    MEMBER void add(float *sums, const float *products, int column, int half) const {
+        const float factor = column < border ? factors[half][0] : factors[half][SCALES_OF_B - 1];
+        fma_floats(sums, products, factor);
     }
 
     MEMBER void load() {
@@ -69,6 +69,8 @@ struct StepScales {
 struct StepScales {
     MEMBER StepScales(const Params &, const Tile &, int) {}
     MEMBER void begin_step() {}
-    MEMBER float add(float sum, float product, int, int) const { return sum + product; }
+    MEMBER void add(float *sums, const float *products, int, int) const {
+        UNROLL for (int v = 0; v < 2; ++v) sums[v] = sums[v] + products[v];
+    }
 };
 #endif
