@@ -60,7 +60,7 @@ constexpr int TILES_M = 1; // 16 rows of a warp at a time
 #include "tma_store.cuh"
 #include "tma_walk.cuh"
 #include "norm.cuh"
-#include "tcgen05_scales.cuh"
+#include "tcgen05_short_sums.cuh"
 
 constexpr int BLOCKS = PAIR ? 2 : 1;
 constexpr u32 PRODUCT =

@@ -41,8 +41,8 @@ KINDS = {
     "tf32": Kind(4, "peak_tf32", "UTCHMMA"),
     "int8": Kind(1, "peak_s8", "UTCIMMA", INTEGERS),
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
-    "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
+    "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
 }
 #: Rows of a block, and warps that do not store: two that request and multiply, two that wait.
 BLOCK_ROWS, OTHER_WARPS = 128, 4
