@@ -13,7 +13,7 @@ from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
-from tests.mutator.programs.tcgen05 import rewritten_configurations, tcgen05_configurations
+from tests.mutator.programs.tcgen05 import rewritten_configurations, scaled_configurations, tcgen05_configurations
 from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
 
@@ -78,6 +78,10 @@ PROGRAMS = {
             *("k-contiguous", "pair", "gate of a pair", "n-contiguous"),
             *("scales of blocks, split", "scales of blocks, pair"),
         )
+    },
+    **{
+        f"scales, {name}": lambda name=name: configuration(scaled_configurations, name)
+        for name in ("mxfp8", "mxfp8 of a pair", "mxfp4, split", "nvfp4", "nvfp4 of a pair")
     },
     "tensor memory, parts": lambda: configuration(rewritten_configurations, "parts of a pair"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
@@ -374,7 +378,7 @@ FAULTS = {
         "no wait for sums": ("mbarrier_wait(sums_full(place.number), place.parity);", ""),
         "no fence after sums": ("place.parity);\n        tensor_fence_after();", "place.parity);"),
         "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
-        "no fence after a full buffer": ("turn.parity);\n            tensor_fence_after();", "turn.parity);"),
+        "no fence after a full buffer": ("#endif\n            tensor_fence_after();", "#endif"),
         "no fence before a place is given back": ("tensor_fence_before();\n        warp_barrier();", "warp_barrier();"),
         "a place given back for the other lanes": (
             "tensor_fence_before();\n        warp_barrier();",
@@ -422,7 +426,7 @@ FAULTS = {
     },
     "tensor memory, n-contiguous": {
         "B along k": ("!TileB::K_CONTIGUOUS);\n", "TileB::K_CONTIGUOUS);\n"),
-        "fewer columns than two tiles need": ("PLACES * SUM_COLUMNS;", "SUM_COLUMNS;"),
+        "fewer columns than two tiles need": ("columns_of(PLACES * SUM_COLUMNS", "columns_of(SUM_COLUMNS"),
         "another step along k": (": k * 128;", ": k * 64;"),
     },
     "tensor memory, pair": {
@@ -446,7 +450,7 @@ FAULTS = {
             "if constexpr (PAIR)\n        cluster_barrier",
             "if constexpr (PAIR)\n        cluster_begin",
         ),
-        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N", "(BLOCK_M, BLOCK_N"),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N, !", "(BLOCK_M, BLOCK_N, !"),
         "copies that report to their own block": (
             "copy_tensor_of_pair(tile + box * BOX_BYTES, map, at, full);",
             "copy_tensor(tile + box * BOX_BYTES, map, at, full);",
@@ -483,6 +487,92 @@ FAULTS = {
         "one panel for all columns": ("column < border ?", "true ?"),
         "a border of the next panel": ("? SCALED_COLUMNS - tile.column % SCALED_COLUMNS :", "? 64 :"),
         "boxes of four warps": ("(warp - 4) * 2 * BOX_BYTES", "(warp & 3) * 2 * BOX_BYTES"),
+    },
+    "scales, mxfp8": {
+        "no wait for an empty buffer": (
+            "a.load(), b.load();\n                mbarrier_wait(empty(turn.slot), turn.parity ^ 1);",
+            "a.load(), b.load();",
+        ),
+        "no wait for scales": ("ROW_SCALES ? 1 + BLOCKS : 1", "1"),
+        "an arrival too many": ("if ((thread_index() & 31) == 0)\n                    arrive", "arrive"),
+        "scales before they are stored": (
+            "b.store(scales_of_step(turn.slot) + WORDS * WORD_BYTES);\n                proxy_fence();",
+            "proxy_fence();\n                b.store(scales_of_step(turn.slot) + WORDS * WORD_BYTES);",
+        ),
+        "no proxy fence": ("proxy_fence();\n                warp_barrier();", "warp_barrier();"),
+        "an arrival for one lane": (
+            "proxy_fence();\n                warp_barrier();",
+            "proxy_fence();",
+        ),
+        "the step before": ("turn.next(), a.next(), b.next();", "turn.next(), a.next();"),
+        "scales of the first rows": ("const int entry = first + own_line()", "const int entry = own_line()"),
+        "rows past the end": ("left && within(at, entries)", "left"),
+        "the first quarter alone": ("held[g][i].word[quarter] =", "held[g][i].word[0] ="),
+        "quarters in another order": ("held[g][i].word[quarter] =", "held[g][i].word[quarter ^ 1] ="),
+        "rows in another order": ("(own_line() + i * LINES) * 16", "((own_line() ^ 8) + i * LINES) * 16"),
+        "B's scales of A": ("params.groups.zeros, params.groups.zero_n, tile.row", "params.d, params.d_n, tile.row"),
+        "the first buffer": ("further(scales, slot * SCALES_BYTES)", "scales"),
+        "scales not copied": ("scales.template copy<BLOCKS>(turn.slot);", ""),
+        "scales copied after the products": (
+            "scales.template copy<BLOCKS>(turn.slot);\n#endif\n"
+            "        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);",
+            "#endif\n        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);\n"
+            "#if ROW_SCALES\n        scales.template copy<BLOCKS>(turn.slot);\n#endif",
+        ),
+        "A's scales in place of B's": ("of_a(word), of_b(word), kept", "of_a(word), of_a(word), kept"),
+        "the first byte": ("k / 32 * ROW_SCALES % 4", "0"),
+        "the byte of the other operand": ("(u32)a_byte << 29", "(u32)(a_byte ^ 1) << 29"),
+        "scales over the sums": ("{memory + PLACES * SUM_COLUMNS}", "{memory + (PLACES - 1) * SUM_COLUMNS}"),
+        "scales past the memory": ("{memory + PLACES * SUM_COLUMNS}", "{memory + MEMORY_COLUMNS - 4}"),
+        "scales of another type": ("(u32)(SCALES < 4) << 23", "(u32)(SCALES == 4) << 23"),
+        "a tile's scales as rows of 128 bytes": ("(u64)(128 >> 4) << 32", "(u64)(1024 >> 4) << 32"),
+        "no wait for a full buffer": ("wait_with_scales(full(turn.slot), turn.parity);", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
+        "buffers that overlap": (
+            "sptr<u8> scales_of_step(int slot) {\n    return shared_base() + (SCALES_AT + slot",
+            "sptr<u8> scales_of_step(int slot) {\n    return shared_base() + (SCALES_AT + slot / 2",
+        ),
+        "scales over the slabs": (
+            "constexpr int SCALES_AT = SLABS + (EPILOGUE_STAGED ? 256 * WARP_N",
+            "constexpr int SCALES_AT = SLABS + (EPILOGUE_STAGED ? 0",
+        ),
+    },
+    "scales, mxfp8 of a pair": {
+        "e4m3 in place of e5m2": ("same_type<A_STORED, e5m2_t>,", "false,"),
+        "the first word": ("const int word = k / 32 * ROW_SCALES / 4,", "const int word = 0,"),
+        "words of one row": ("(thread_index() & 31) % WORDS", "0"),
+        "places of one word": ("{ return first + (u32)(word * 4); }", "{ return first; }"),
+        "columns of the first group": ("of_b(word) + (u32)(g * 4),", "of_b(word),"),
+        "scales of the first group": ("((1 + g) * WORDS + word) * WORD_BYTES", "(WORDS + word) * WORD_BYTES"),
+    },
+    "scales, mxfp4, split": {
+        "the first part's scales": ("tile.k_begin / 128 * ROW_SCALES + own_word()", "own_word()"),
+        "a word for two": ("divide_up(params.k * ROW_SCALES, 128)", "divide_up(params.k, 128)"),
+        "one scale": ("ROW_SCALES % 4;", "ROW_SCALES % 2;"),
+        "no steps for the third buffer": ("(turn.slot & 1) == own", "turn.slot == own"),
+    },
+    "scales, nvfp4": {
+        "scales of another type": ("scaled_descriptor<ROW_SCALES>(", "scaled_descriptor<2>("),
+        "words past the end": ("at < ENTRIES && left &&", "at < ENTRIES &&"),
+        "numbers of another type": ("(u32)(SCALES > 1 || a_e5m2) << 7", "(u32)a_e5m2 << 7"),
+        "words in one place": ("own_word()) * WORD_BYTES", "0) * WORD_BYTES"),
+        "words too near": ("WORD_BYTES = 512 + (WORDS > 1 ? 128 / WORDS : 0)", "WORD_BYTES = 256"),
+    },
+    "scales, nvfp4 of a pair": {
+        "an arrival that releases no stores": ("mbarrier_arrive_in_pair(full);", "mbarrier_arrive_at(full, 0);"),
+        "an arrival at the own block": ("mbarrier_arrive_in_pair(full);", "mbarrier_arrive(full);"),
+        "arrivals of one block": ("ROW_SCALES ? 1 + BLOCKS : 1", "ROW_SCALES ? 2 : 1"),
+        "copies to one block": ("tensor_copy_scales<BLOCKS>(of_a(word)", "tensor_copy_scales<1>(of_a(word)"),
+        "products of one block": ("umma_scaled<BLOCKS, ROW_SCALES>", "umma_scaled<1, ROW_SCALES>"),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N, byte", "(BLOCK_M, BLOCK_N, byte"),
+        "half the columns": (
+            "constexpr int GROUPS_B = divide_up(BLOCK_N, 128);",
+            "constexpr int GROUPS_B = divide_up(BLOCK_N / 2, 128);",
+        ),
+        "columns of half a tile": (
+            "params.d, params.d_n, tile.column, params.n",
+            "params.d, params.d_n, tile.column + 32, params.n",
+        ),
     },
     "tensor memory, parts": {
         "a buffer given back after its last sums": (

@@ -138,6 +138,8 @@ REFUSALS = {
         ("b200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
         ("b200", matmul(64, 64, 64, dtype="float32"), "no product in tensor memory of float32"),
         ("b200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
+        ("b200", formatted(512, 512, 1024, "nvfp4", dtype="bfloat16"), "no product in tensor memory of bfloat16 and"),
+        ("b200", formatted(512, 512, 1056, "mxfp8"), "scales are copied in whole words of 4"),
         ("sm_100", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),
     ],
     "contraction_packed_wgmma": [

@@ -512,10 +512,43 @@ def _tensor_memory() -> Iterator[Bug]:
     yield Bug(there, there.replace("0;", "1;"), pair)
 
 
+def _tensor_scales() -> Iterator[Bug]:
+    one, words, pair = (f"tcgen05: {name}" for name in ("mxfp8", "nvfp4", "nvfp4 of a pair"))
+    # Products: operands, kinds, places of scales.
+    product = '" [%0], %1, %2, %3, [%4], [%5], p; }"'
+    for right, wrong in (("%1, %2", "%2, %1"), ("[%4], [%5]", "[%5], [%4]"), ("[%4]", "[%4+1]"), ("[%5]", "[%5+4]")):
+        yield Bug(product, product.replace(right, wrong), one)
+    for other in ("setp.eq.u32 p, %6, 0;", "setp.eq.u32 p, 0, 0;", "setp.ne.u32 p, 0, 0;"):
+        yield Bug("setp.ne.u32 p, %6, 0;\\n", other + "\\n", one)
+    scaled = 'UMMA_SCALED("mxf4nvf4.block_scale.scale_vec::{}");'
+    yield Bug(scaled.format("4X"), scaled.format("2X"), words)
+    for before, after, program in (
+        ("(u32)b_byte << 4", "(u32)b_byte << 5", one),
+        ("(u32)(SCALES < 4) << 23", "(u32)(SCALES < 4) << 22", one),
+        ("(u32)(SCALES > 1 || b_e5m2) << 10", "(u32)(SCALES > 1 || b_e5m2) << 11", words),
+        (
+            "(u32)a_byte << 29 | product_size(rows, columns)",
+            "(u32)a_byte << 29 | product_size(rows, 2 * columns)",
+            words,
+        ),
+        ("(u32)a_byte << 29 | product_size(rows, columns)", "(u32)a_byte << 29 | product_size(64, columns)", one),
+    ):
+        yield Bug(before, after, program)
+    # Copies of scales: columns, and rows in shared memory.
+    copy = '32x128b.warpx4 [%0], %1;"'
+    yield Bug(copy, copy.replace("[%0]", "[%0+1]"), one)
+    yield Bug("scales.address >> 4 & 0x3fff", "scales.address >> 4 & 0x7ff", one)
+    yield Bug("(u64)(128 >> 4) << 32", "(u64)(256 >> 4) << 32", words)
+    # Arrivals of a pair.
+    yield Bug("mbarrier.arrive.release.cluster.shared::cluster", "mbarrier.arrive.shared::cluster", pair)
+    yield Bug("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]",
+              "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0]", pair)  # fmt: skip
+
+
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
 _ALL = (
     *(_loads, _stores, _shared, _copies, _matrices, _products, _scaled, _arithmetic),
-    *(*_HOPPER, _copied_masks, _tensor_memory),
+    *(*_HOPPER, _copied_masks, _tensor_memory, _tensor_scales),
 )
 BUGS = [bug for group in _ALL for bug in group()]
 

@@ -70,6 +70,7 @@ class Tiling:
     `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
     `merged` is how many entries of the innermost batch axis a tile takes as one (`merge_groups`); 0: none.
     `pixels` are the pixels of an image where columns of C are those of all images (`join_images`); 0: they are not.
+    `together` are the values of k that the kernel counts as one.
     """
 
     tiles_m: int
@@ -80,6 +81,7 @@ class Tiling:
     advance: tuple[int, int, int] = (0, 0, 0)
     merged: int = 0
     pixels: int = 0
+    together: int = 1
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
@@ -154,13 +156,14 @@ def pack(
         steps = [
             replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps
         ]
+    m, n, k = g.sizes
     head = _HEAD.pack(
         *pointers[:5],
         *(0 for _ in range(5 - len(pointers))),
         *(number for each in (g.a, g.b, g.c, g.d) for number in (*each.batch, each.row, each.column)),
-        *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
+        *(m, n, k // tiles.together, g.batch[0] * g.batch[1] * g.batch[2]),
         *(g.batch[1], g.batch[2]),
-        *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
+        *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split // tiles.together, tiles.raster, len(steps)),
         *(integer_steps, *tiles.advance),
     )
     body = b"".join(pack_step(step) for step in steps)

@@ -63,11 +63,15 @@ constexpr u32 UMMA_CODE<i8> = 1; // signed
 template <>
 constexpr u32 UMMA_CODE<e5m2_t> = 1;
 
+// The bits of rows and columns, which the kinds have in common.
+DEVICE constexpr u32 product_size(int rows, int columns) {
+    return (u32)(columns >> 3) << 17 | (u32)(rows >> 4) << 24;
+}
 template <class A, class B>
 DEVICE constexpr u32 instruction_descriptor(int rows, int columns, bool a_across, bool b_across) {
     const u32 sums = same_type<A, i8> ? 2 : 1; // i32, or float
     return sums << 4 | UMMA_CODE<A> << 7 | UMMA_CODE<B> << 10 | (u32)a_across << 15 | (u32)b_across << 16 |
-           (u32)(columns >> 3) << 17 | (u32)(rows >> 4) << 24;
+           product_size(rows, columns);
 }
 
 #ifdef __CUDACC__

@@ -18,8 +18,16 @@
 //   scales_descriptor(sptr<u8> scales)               512 bytes one after the other; of a tile with rows of 128 bytes as
 //                                                    copies store them, tensor_descriptor describes a column of 16
 //                                                    bytes
+//   mbarrier_arrive_in_pair(sptr<u64>)               one arrival at the mbarrier of this address in a pair's first
+//                                                    block: releases stores to shared memory, unlike mbarrier_arrive_at
+//   mbarrier_wait_in_pair(sptr<u64>, u32 parity)     mbarrier_wait for what threads of both blocks release
 #pragma once
 #include "blackwell.cuh"
+
+// Two numbers in a byte, the first in its lower half: a sign, two bits of exponent, one of significand (E2M1).
+struct e2m1x2_t {
+    u8 bits;
+};
 
 // Without a swizzle; eight rows are 128 bytes, and the next eight follow (table "Shared memory descriptor").
 DEVICE u64 scales_descriptor(sptr<u8> scales) {
@@ -31,7 +39,7 @@ template <int SCALES>
 DEVICE constexpr u32 scaled_descriptor(int rows, int columns, int a_byte, int b_byte, bool a_e5m2 = false,
                                        bool b_e5m2 = false) {
     return (u32)b_byte << 4 | (u32)(SCALES > 1 || a_e5m2) << 7 | (u32)(SCALES > 1 || b_e5m2) << 10 |
-           (u32)(columns >> 3) << 17 | (u32)(SCALES < 4) << 23 | (u32)(rows >> 4) << 24 | (u32)a_byte << 29;
+           (u32)(SCALES < 4) << 23 | (u32)a_byte << 29 | product_size(rows, columns);
 }
 
 #ifdef __CUDACC__
@@ -56,6 +64,23 @@ DEVICE void umma_scaled(u32 d, u64 a, u64 b, u32 instruction, u32 a_scales, u32 
 template <int BLOCKS>
 DEVICE void tensor_copy_scales(u32 to, u64 from) {
     asm volatile("tcgen05.cp.cta_group::%2.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(from), "n"(BLOCKS) : "memory");
+}
+DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier) {
+    asm volatile("{ .reg .b32 there;\n"
+                 "  mapa.shared::cluster.u32 there, %0, 0;\n"
+                 "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier.address)
+                 : "memory");
+}
+DEVICE void mbarrier_wait_in_pair(sptr<u64> barrier, u32 parity) {
+    u32 over;
+    do {
+        asm volatile("{ .reg .pred p;\n"
+                     "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+                     "  selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(barrier.address), "r"(parity)
+                     : "memory");
+    } while (!over);
 }
 
 #endif

@@ -112,7 +112,8 @@ class Quantised(ScaledProduct):
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """Return the kernel's view, with d transposed as b is."""
         found = super().geometry(workload, strides)
-        return replace(found, d=Strides(row=found.d.column, column=found.d.row))
+        together = 8 // self.bits if self.both else 1
+        return replace(found, d=Strides(row=found.d.column, column=found.d.row), together=together)
 
     def scales(self, workload: Workload) -> tuple[int, int]:
         """Return whether there are zeros too, and the group."""

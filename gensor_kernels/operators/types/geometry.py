@@ -120,6 +120,8 @@ class Geometry:
     ragged: int = 0
     #: offsets in the tail of the addresses of the inputs after the third
     others: tuple[int, ...] = (0,)
+    #: values of k that are an element of a, and one of b
+    together: int = 1
 
 
 def flat_stride(digits: Sequence[tuple[int, int]], what: str) -> int:

@@ -9,6 +9,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.quantised import formatted
 from gensor_tuner.build.pool import candidate
 from tests.families.lattices import MMA, SIMT, TCGEN05, WGMMA
 from tests.families.verified import PLAIN
@@ -24,6 +25,7 @@ LEGAL = {
     "simt": (SIMT, "sm_87", matmul(256, 256, 256, dtype="float32"), SMALL_SIMT),
     "wgmma": (WGMMA, "sm_90", matmul(512, 512, 512, trans_b=True), PLAIN | {"vector_c": 16}),
     "tcgen05": (TCGEN05, "sm_100", matmul(512, 512, 512, trans_b=True), {"block_n": 64, "cluster": 0}),
+    "scales": (TCGEN05, "sm_100", formatted(512, 512, 1024, "nvfp4"), {"block_n": 64, "cluster": 0}),
 }
 E4M3 = {"BLOCK_K": 128, "B_LAYOUT": 0}
 ILLEGAL = {
@@ -82,6 +84,13 @@ ILLEGAL = {
         ({"BLOCK_SCALED": 1, "CONSUMERS": 2}, "A plain product of 8-bit floats is scaled"),
         (SCALED | {"BLOCK_N": 224}, "by one scale of B or two"),
         (SCALED | {"BLOCK_N": 128, "MIN_BLOCKS": 2}, "Tensor memory has the sums"),
+    ],
+    "scales": [
+        ({"ROW_SCALES": 1}, "Numbers of four bits have two or four scales"),
+        ({"A_STORED": "e4m3_t", "B_STORED": "e4m3_t"}, "8-bit floats one or none"),
+        ({"BLOCK_K": 256}, "up to four words"),
+        ({"GATE": 1, "RAGGED_ROWS": 0}, "Plain products"),
+        ({"BLOCK_N": 144, "MIN_BLOCKS": 2}, "Tensor memory has the sums"),
     ],
 }
 

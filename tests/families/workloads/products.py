@@ -6,7 +6,7 @@ from gensor_kernels.operators.products.block_scaled import workload as block_sca
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
-from gensor_kernels.operators.products.quantised import formatted
+from gensor_kernels.operators.products.quantised import FORMATS, formatted
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
@@ -138,6 +138,8 @@ CONTRACTS = {
             ("sm_100", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
             ("sm_100", convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, weights="rsck", dtype="bfloat16")),
             ("sm_100", workload(512, 511, 512, trans_b=True)),
+            *(("sm_100", formatted(512, 512, 2048, form)) for form in FORMATS),
+            ("sm_100", formatted(1000, 1008, 4160, "nvfp4", out="float32", epilogue=("scale", "bias"))),
         ],
         fewest_starters=2,
         executed=False,

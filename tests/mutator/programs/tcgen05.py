@@ -5,6 +5,7 @@ from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.products.normed import with_norm
+from gensor_kernels.operators.products.quantised import formatted
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import workload as convolution
@@ -47,6 +48,20 @@ def tcgen05_configurations() -> list[Configuration]:
         _tcgen05("pixels", image, block_n=16),
         _tcgen05("pixels of a pair", image, block_n=32, cluster=1),
         _tcgen05("any epilogue, single columns", odd, block_n=16, epilogue_fixed=0, vector_c=2),
+    ]
+
+
+def scaled_configurations() -> list[Configuration]:
+    """Both operands in every block-scaled format, one to four words of scales to a step, by one block and pairs, split,
+    with room for the sums of one tile or of two."""
+    wide, narrow = {"block_k": 256, "block_n": 160}, {"block_k": 128, "block_n": 32}
+    return [
+        _tcgen05("mxfp8", formatted(256, 256, 640, "mxfp8"), **narrow),
+        _tcgen05("mxfp8 of a pair", formatted(256, 256, 640, "mxfp8_e5m2"), **wide, cluster=1),
+        _tcgen05("mxfp4, split", formatted(256, 256, 640, "mxfp4"), block_k=256, block_n=32, split_k=2, stages=3),
+        _tcgen05("mxfp4 of a pair", formatted(256, 256, 640, "mxfp4"), block_k=512, cluster=1, epilogue_staged=3),
+        _tcgen05("nvfp4", formatted(256, 256, 576, "nvfp4", epilogue=("scale",)), block_k=256, block_n=16),
+        _tcgen05("nvfp4 of a pair", formatted(256, 256, 576, "nvfp4"), **wide, cluster=1, epilogue_fixed=0),
     ]
 
 

@@ -225,6 +225,8 @@ def _scales() -> Iterator[Rule]:
     yield here("scales_of_another_thread", emulator="race", executor="race")
     yield here("copies_after_scaled_products", emulator="race", executor="race")
     yield here("tiles_after_copies_of_scales", emulator="race", executor="in_flight")
+    yield here("fence_after_stored_scales", emulator="race|uninitialised", executor="unfenced")
+    yield here("barrier_after_stored_scales", emulator="race|uninitialised", executor="unordered|race|uninitialised")
 
 
 RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales())

@@ -152,3 +152,25 @@ RULE(tiles_after_copies_of_scales, 128) {
     }
     show_scaled(params);
 }
+DEVICE void store_scales(const Arguments &params, bool fenced, bool together) {
+    begin(params);
+    if (thread_index() / 32 == 1) {
+        store_shared(tile(3) + thread_index() % 32 * 16, Vec<16>::zero());
+        if (fenced)
+            proxy_fence();
+    }
+    if (together)
+        barrier();
+    if (first()) {
+        copy_scales(32, scales_descriptor(tile(3)));
+        copy_scales(36);
+        multiply_scaled();
+    }
+    show_scaled(params);
+}
+RULE(fence_after_stored_scales, 128) {
+    store_scales(params, !WRONG, true);
+}
+RULE(barrier_after_stored_scales, 128) {
+    store_scales(params, true, !WRONG);
+}

@@ -30,6 +30,12 @@ template <int BLOCKS>
 DEVICE void tensor_copy_scales(u32 to, u64 from, CALLER) {
     emulator::tensor_copy_scales(BLOCKS, to, from, site);
 }
+DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier, CALLER) {
+    emulator::mbarrier_arrive_at(barrier.address, 0, false, site);
+}
+DEVICE void mbarrier_wait_in_pair(sptr<u64> barrier, u32 parity, CALLER) {
+    emulator::mbarrier_wait(barrier.address, parity, site);
+}
 template <int BLOCKS>
 DEVICE void umma_commit(sptr<u64> barrier, CALLER) {
     emulator::tensor_commit(BLOCKS, barrier.address, site);

@@ -37,7 +37,7 @@ DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], c
     emulator::copy_pixels(to.address, &map, barrier.address, at, moved, blocks, site);
 }
 DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block, CALLER) {
-    emulator::mbarrier_arrive_at(barrier.address, block, site);
+    emulator::mbarrier_arrive_at(barrier.address, block, true, site);
 }
 DEVICE void prefetch_map(const TensorMap &map, CALLER) {
     emulator::prefetch_map(&map, site);

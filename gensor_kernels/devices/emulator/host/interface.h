@@ -91,7 +91,7 @@ void multiply_scaled(ScaledProduct product, float *d, const u32 *a, const u32 *b
 void mbarrier_init(u32 address, int arrivals, Site site);
 void mbarrier_fence();
 void mbarrier_arrive(u32 address, Site site);
-void mbarrier_arrive_at(u32 address, int block, Site site);
+void mbarrier_arrive_at(u32 address, int block, bool narrow, Site site);
 void cluster_barrier(CALLER);
 void cluster_begin(CALLER);
 void prefetch_map(const void *map, Site site);

@@ -3,10 +3,10 @@
 // shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has its own race
 // detector, exact per 1024-byte atom: an atom records the copy that filled it (a phase of an mbarrier), and the reads
 // and stores of each warp. A warp may read it once it has waited for that phase. A product may read data that threads
-// stored over a copy, and a copy may overwrite an atom, once the threads have fenced, every product that reads it has
-// been waited for, and an mbarrier or the block's barrier orders the warp after this (vector clocks, one entry per warp
-// of the cluster). Each warp has a second entry there: how many of its products in tensor memory are known to be
-// complete (tensor_products.h).
+// stored over a copy or where there is none, and a copy may overwrite an atom, once the threads have fenced, every
+// product that reads it has been waited for, and an mbarrier or the block's barrier orders the warp after this (vector
+// clocks, one entry per warp of the cluster). Each warp has a second entry there: how many of its products in tensor
+// memory are known to be complete (tensor_products.h).
 #pragma once
 #include "scheduler.h"
 
@@ -46,14 +46,14 @@ static int places(const Block &block) {
 }
 
 // A barrier of the block releases a warp's accesses. An arrival releases the accesses of its thread and, after an
-// instruction that orders the warp's shared memory, those of its warp.
-static void release_accesses(Block &block, int warp, bool by_barrier) {
+// instruction that orders the warp's shared memory, those of its warp; a narrow one not its stores.
+static void release_accesses(Block &block, int warp, bool by_barrier, bool narrow = false) {
     WarpAsync &own = block.async.warps[warp];
     const int place = place_of(block, warp);
     std::vector<Accesses> kept;
     for (const Accesses &each : own.accesses) {
         Atom &atom = block.async.atoms[each.atom];
-        if (by_barrier || each.time < now() || each.lanes == 1u << current->lane())
+        if (by_barrier || (!(narrow && each.stores) && (each.time < now() || each.lanes == 1u << current->lane())))
             (each.stores ? atom.wrote : atom.read)[place] = own.known[place];
         else
             kept.push_back(each);
@@ -220,9 +220,9 @@ static void count_arrival(MBarrier &barrier, Site site) {
     settle(barrier, site);
 }
 
-static void arrive(MBarrier &barrier, Site site) {
+static void arrive(MBarrier &barrier, Site site, bool narrow = false) {
     WarpAsync &own = warp_async();
-    release_accesses(*current->block, current->warp(), false);
+    release_accesses(*current->block, current->warp(), false, narrow);
     release_loads(*current->block, current->warp(), false);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
@@ -255,9 +255,10 @@ static void use_blocks(int blocks, Site site) {
     machine.tensor_blocks = blocks;
 }
 
-void mbarrier_arrive_at(u32 address, int block, Site site) {
+void mbarrier_arrive_at(u32 address, int block, bool narrow, Site site) {
     tick();
-    arrive(find_mbarrier(peer(*current->block, block, site).async, address, site), site);
+    Block &there = peer(*current->block, block, site);
+    arrive(find_mbarrier(there.async, address, site), site, narrow && &there != current->block);
 }
 
 void mbarrier_expect(u32 address, int bytes, Site site) {

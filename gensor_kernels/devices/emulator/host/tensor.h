@@ -268,9 +268,18 @@ void change_atoms(u32 address, int bytes, int line) {
     }
 }
 
+// Products may read what a thread has stored before, also where no copy has filled it: mbarriers then order them.
 void proxy_fence() {
-    for (u32 at : current->unfenced)
-        --current->block->async.atoms[at].unfenced;
+    for (u32 at : current->unfenced) {
+        Atom &atom = current->block->async.atoms[at];
+        --atom.unfenced;
+        if (atom.filled)
+            continue;
+        if (atom.wrote.empty())
+            atom.read = atom.wrote = nothing_known(*current->block);
+        atom.wrote[own_place()] = UNRELEASED;
+        note_access(atom, true, 1u << current->lane());
+    }
     current->unfenced.clear();
 }
 

@@ -81,13 +81,19 @@ static u32 row_of_scales(const TensorProduct &copy, u32 row) {
     return ((u32)(copy.a & 0x3fff) << 4) + row / 8 * ((u32)(copy.a >> 32 & 0x3fff) << 4) + row % 8 * 16;
 }
 
+static void check_filled(Block &block, u32 row, Site site) {
+    check_shared(row, 16, site);
+    if (!atom_at(block, row).filled && !block.shadow.cells[(row - SHARED_BASE) >> block.shadow.log2].written)
+        fault(UNINITIALISED, "the copy at %s line %d reads scales that nothing has stored", site.file, site.line);
+}
+
 template <class Act>
 static void each_atom_of(const TensorProduct &product, const Block &block, Act act) {
     const Site site = product.site;
     if (product.copies)
         return each_block(block, product.blocks, site, [&](Block &each) {
             for (u32 row = 0; row < WARP; row += row % 8 ? 1 : 7) { // the first and the last of every eight
-                check_shared(row_of_scales(product, row), 16, site);
+                check_filled(each, row_of_scales(product, row), site);
                 act(each, atom_at(each, row_of_scales(product, row)));
             }
         });

@@ -129,8 +129,8 @@ static void each_atom_of(const Product &product, Act act) {
     each_atom(*current->block, b, 0, shape.n, product.site, act);
 }
 
-// After a copy, threads may store to memory that a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
-// mbarriers order them before the product.
+// Threads may store to memory that a product reads, after a copy or in its place: then they fence (PTX ISA
+// 9.7.15.7.1), and barriers or mbarriers order them before the product.
 static void check_written(const Block &block, const Atom &atom, int line) {
     if (!machine.request->races || !atom.touched)
         return;
@@ -162,10 +162,10 @@ static bool has_seen(const Atom &atom) {
 
 // A product, of the current warp, will read an atom.
 static void begin_reading(const Block &block, Atom &atom, Site site) {
-    if (!atom.filled)
+    if (!atom.filled && atom.wrote.empty())
         fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled", site.file,
               site.line);
-    if (machine.request->races && !has_seen(atom))
+    if (machine.request->races && atom.filled && !has_seen(atom))
         fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", site.file, site.line,
               atom.line);
     check_written(block, atom, site.line);

@@ -18,11 +18,14 @@
 // GATE   a block computes 128 x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the gate,
 // the
 //        second half to the other matrix (gate.cuh).
+// ROW_SCALES  both operands are block-scaled: warps 2 and 3 copy the scales of each step (tcgen05_scales.cuh). Of
+//        numbers of four bits, k counts bytes.
 //
 // Shared bytes = 1024 + STAGES * (BLOCK_M + BLOCK_N / (PAIR ? 2 : 1)) * BLOCK_K * size of A_STORED + slabs, slabs =
-// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0.
+// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0; and with ROW_SCALES STAGES *
+// SCALES_BYTES.
 #pragma parameter IN_TYPE half_t    // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
-#pragma parameter A_STORED IN_TYPE  // stored elements of A: IN_TYPE; or e4m3_t or e5m2_t where IN_TYPE is half_t
+#pragma parameter A_STORED IN_TYPE  // stored elements of A: IN_TYPE; where it is half_t e4m3_t, e5m2_t, or e2m1x2_t
 #pragma parameter B_STORED IN_TYPE  // the same for B
 #pragma parameter OUT_TYPE half_t   // elements of C: half_t, bfloat16_t, float, i32, i8
 #pragma parameter ACC_TYPE float    // sums: float; i32 for i8 operands
@@ -31,6 +34,7 @@
 #pragma parameter A_WINDOW 0        // 1: A is an image under a window whose k is (filter row, filter column, channel)
 #pragma parameter B_WINDOW 0        // 1: the same for B, of a packed or divided image
 #pragma parameter PARTS 1           // 3: each element of A and B is a sum of three stored numbers
+#pragma parameter ROW_SCALES 0      // scales of 32 bytes of k: 1 of 8-bit floats, 2 or 4 of e2m1x2_t; 0: none
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
@@ -52,7 +56,7 @@
 constexpr int THREADS = 128 * (CONSUMERS + 1), PERSISTENT = 1, CLUSTER = PAIR ? 1 : 0;
 constexpr int TILES_M = 1; // 16 rows of a warp at a time
 
-#include "blackwell.cuh"
+#include "blackwell_scales.cuh"
 #include "tma_requests.cuh"
 #if PARTS > 1
 #include "tma_recompute.cuh"
@@ -61,14 +65,24 @@ constexpr int TILES_M = 1; // 16 rows of a warp at a time
 #include "tma_walk.cuh"
 #include "norm.cuh"
 #include "tcgen05_short_sums.cuh"
+#if ROW_SCALES
+#include "tcgen05_scales.cuh"
+#else
+constexpr int WORDS = 0, SCALE_COLUMNS = 0;
+#endif
 
 constexpr int BLOCKS = PAIR ? 2 : 1;
 constexpr u32 PRODUCT =
     instruction_descriptor<A_STORED, B_STORED>(BLOCK_M * BLOCKS, BLOCK_N, !TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS);
 constexpr bool SHORT_PLACES = PARTS > 1 || BLOCK_SCALED;
-// Columns of tensor memory: of a tile's sums, and of all sums that have room: two tiles', or four short sums.
-constexpr int SUM_COLUMNS = BLOCK_N > 128 ? 256 : BLOCK_N > 64 ? 128 : BLOCK_N > 32 ? 64 : BLOCK_N > 16 ? 32 : 16;
-constexpr int PLACES = SHORT_PLACES && BLOCK_N <= 128 ? 4 : 2, MEMORY_COLUMNS = PLACES * SUM_COLUMNS;
+// Columns of tensor memory: of a tile's sums; of all sums that have room, two tiles' (of one next to many scales) or
+// four short sums; and of the scales after them.
+DEVICE constexpr int columns_of(int least) {
+    return least > 256 ? 512 : least > 128 ? 256 : least > 64 ? 128 : least > 32 ? 64 : 32;
+}
+constexpr int SUM_COLUMNS = ROW_SCALES ? BLOCK_N : BLOCK_N > 16 ? columns_of(BLOCK_N) : 16;
+constexpr int PLACES = SHORT_PLACES && BLOCK_N <= 128 ? 4 : 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 ? 1 : 2;
+constexpr int MEMORY_COLUMNS = columns_of(PLACES * SUM_COLUMNS + SCALE_COLUMNS);
 
 // mbarriers after those of the ring: the sums of a place are complete; they have been loaded. Then the address of the
 // tensor memory.
@@ -83,10 +97,10 @@ DEVICE sptr<u32> memory_address() {
 }
 
 // Initializes the mbarriers, in one thread. A commit arrives at each empty buffer and at complete sums once, in both
-// blocks of a pair; the storing warps of both arrive at the sums of the first.
+// blocks of a pair; the storing warps of both arrive at the sums of the first, and so do those that copy scales.
 DEVICE void make_barriers() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
-        mbarrier_init(full(slot), 1);
+        mbarrier_init(full(slot), ROW_SCALES ? 1 + BLOCKS : 1);
         mbarrier_init(empty(slot), 1);
     }
     UNROLL for (int place = 0; place < PLACES; ++place) {
@@ -137,6 +151,9 @@ struct Products {
     const u32 memory;
     const u64 a = tensor_descriptor(TileA::descriptor(tiles(0), 0));
     const u64 b = tensor_descriptor(TileB::descriptor(tiles(0) + TileA::BYTES, 0));
+#if ROW_SCALES
+    const ScaleColumns scales = {memory + PLACES * SUM_COLUMNS};
+#endif
     Turn turn;
     SumsPlace place;
 
@@ -153,8 +170,13 @@ struct Products {
     // Multiplies box `part_a` of A by box `part_b` of B, from element k of each on: one product of a step.
     MEMBER void multiply(int k, bool kept, int part_a = 0, int part_b = 0) const {
         const int slot = turn.slot * SLOT_BYTES;
-        umma<BLOCKS, A_STORED>(place.columns(memory), further(a, slot + part_a * TileA::BOX_BYTES + TileA::k_offset(k)),
-                               further(b, slot + part_b * TileB::BOX_BYTES + TileB::k_offset(k)), PRODUCT, kept);
+        const u64 of_a = further(a, slot + part_a * TileA::BOX_BYTES + TileA::k_offset(k));
+        const u64 of_b = further(b, slot + part_b * TileB::BOX_BYTES + TileB::k_offset(k));
+#if ROW_SCALES
+        scales.template multiply<BLOCKS>(place.columns(memory), of_a, of_b, k, kept);
+#else
+        umma<BLOCKS, A_STORED>(place.columns(memory), of_a, of_b, PRODUCT, kept);
+#endif
     }
     // All products of a step; `first`: of the tile's first one.
     MEMBER void multiply_step(bool first) {
@@ -172,6 +194,9 @@ struct Products {
             end_sums();
         }
 #else
+#if ROW_SCALES
+        scales.template copy<BLOCKS>(turn.slot);
+#endif
         UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);
         empty_buffer();
 #endif
@@ -187,7 +212,11 @@ struct Products {
                 cover("drain");
             if constexpr (BLOCK_SCALED)
                 begin_sums();
+#if ROW_SCALES
+            wait_with_scales(full(turn.slot), turn.parity);
+#else
             mbarrier_wait(full(turn.slot), turn.parity);
+#endif
             tensor_fence_after();
             multiply_step(BLOCK_SCALED || step == 0);
             if constexpr (BLOCK_SCALED)
@@ -314,6 +343,10 @@ DEVICE void compute_tiles(const MappedParams &params, u32 memory) {
             produce_tiles(params);
         else if (warp == 1 && (!PAIR || rank_in_cluster() == 0))
             multiply_tiles(params, memory);
+#if ROW_SCALES
+        else if (warp >= 2)
+            copy_scales(params);
+#endif
     }
     meet();
     if (warp == 1) {

@@ -9,13 +9,14 @@ import numpy as np
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_parts
 from gensor_kernels.families.contraction.norm import norm_parts
-from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.problem import SECTOR, Extents, extents
 from gensor_kernels.families.contraction.wgmma import cluster
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
     MOST_SCALES,
+    PEER_LATENCY,
     PRODUCT_BYTES,
     RING,
     Kind,
@@ -30,7 +31,7 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.machine.roofline import SUBCORES
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PACKED, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own_column
@@ -41,6 +42,7 @@ KINDS = {
     "tf32": Kind(4, "peak_tf32", "UTCHMMA"),
     "int8": Kind(1, "peak_s8", "UTCIMMA", INTEGERS),
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
+    "float4": Kind(1, "peak_f4", "UTCOMMA", together=2),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
     "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
 }
@@ -56,18 +58,29 @@ MEMORY_START = 800.0
 STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
+#: Scales of a word, entries of a copy of scales into tensor memory, rows of scales in its 512 bytes.
+WORD, COPIED_ENTRIES = 4, 128
+#: Instructions of a load of scales with its predicate and address, and of all others of a step. Estimates.
+SCALE_LOAD, SCALE_STEP = 3.0, 60.0
+#: Share of a tile's stores that the next tile's products hide where tensor memory has room for the sums of one.
+ALONE = 0.5
+#: Clocks from the arrival of a step's scales to the next load of the warp. An estimate.
+SCALE_TURN = 200.0
 #: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
 ADDED_COLUMN, ADDED = 2.0, 60.0
 #: Instructions of a warp that adds a scaled short sum, without the multiply-adds of columns, and where these choose
 #: between two scales: counted in the SASS of six Programs.
 SCALING, CHOOSING = 46.0, 30.0
 #: Short sums that have room in tensor memory, and the most columns of four.
-PLACES, NARROW = (2, 4), 128
+SHORT_PLACES, NARROW = (2, 4), 128
 
 
 def kind(workload: Workload) -> Kind | None:
     """Return the row of KINDS of a product's operands, or None if tensor memory has no sums of theirs."""
-    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    e = extents(workload)
+    a, b = (e.dtype[operand] for operand in "ab")
+    if e.is_formatted and a == b in PACKED:
+        return KINDS["float4"]
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return KINDS["float8 in blocks" if extents(workload).in_blocks else "float8"]
     return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
@@ -94,9 +107,41 @@ def blocks(v: Values) -> Numbers:
     return cluster.pair(v, "m")
 
 
+def together(e: Extents) -> int:
+    """Return the values of k that are one element in memory."""
+    return round(1 / min(e.bytes_b, 1))
+
+
+def scales(e: Extents) -> int:
+    """Return ROW_SCALES: those of a product's k of operands in block-scaled formats, or 0."""
+    return PRODUCT_BYTES * together(e) // e.group if e.is_formatted else 0
+
+
+def scale_words(v: Values, e: Extents) -> Numbers:
+    """Return the words of scales of a row of A, or a column of B, in a step."""
+    return v["block_k"] // (WORD * e.group) if e.is_formatted else 0 * v["block_k"]
+
+
+def scale_entries(v: Values) -> Numbers:
+    """Return the entries whose scales are copied: whole copies."""
+    return COPIED_ENTRIES * (1 + -(-v["block_n"] // COPIED_ENTRIES))
+
+
+def places(v: Values, e: Extents) -> Numbers:
+    """Return the tiles whose sums have room next to the scales of a step."""
+    columns = scale_words(v, e) * scale_entries(v) // 32
+    return np.where(e.is_formatted & (2 * v["block_n"] + columns > MEMORY_COLUMNS), 1, 2)
+
+
 def ring_bytes(v: Values, e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of a block."""
-    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * v["block_k"] * e.bytes_a
+    own = (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * (v["block_k"] // together(e)) * e.bytes_a
+    if not e.is_formatted:
+        return v["stages"] * own
+    words = scale_words(v, e)
+    apart = np.where(words > 1, COPIED_ENTRIES // words, 0)  # bytes after the words of a copy, to keep banks apart
+    copies = scale_entries(v) // COPIED_ENTRIES * words
+    return v["stages"] * (own + -(-copies * (COPIED_ENTRIES * WORD + apart) // RING) * RING)
 
 
 def shared_bytes(v: Values, e: Extents) -> Numbers:
@@ -115,6 +160,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _registers(own, e, arch),
         Part(("block_m", "block_n", "block_k", "stages", "cluster"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        _scales(e, arch),
         requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
@@ -123,22 +169,26 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     """Return a block's iteration, seen as if all its warps shared the work evenly."""
-    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element * kind.together
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
         own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
         count = steps * kind.products
         warps = OTHER_WARPS + storing_warps(v)
+        words, entries = scale_words(v, e), scale_entries(v)
+        # Scales are loaded word by word, stored in rows of four words, and copied by the issuing thread.
+        loads, copies = words * entries / 32, words * entries / COPIED_ENTRIES
+        scaling = 2 * (words > 0) * SCALE_STEP + loads * SCALE_LOAD + copies * PRODUCT_ISSUE
         return {
             column.WARPS: warps,
             column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (warps / 4),
             column.MULTIPLIES: count / warps,
-            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / warps,
+            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count + scaling) / warps,
             # Each product reads its elements of both operands once, and copies write them once.
-            wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
+            wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * steps * PRODUCT_BYTES / 128.0 + 2 * loads,
             own_column.ADDING: adding(e, kind, width, steps),
-            own_column.ROOM: np.where(width > NARROW, *PLACES) / (1 + (kind.parts > 1) * steps),
+            own_column.ROOM: np.where(width > NARROW, *SHORT_PLACES) / (1 + (kind.parts > 1) * steps),
             column.OUTPUTS: v["block_m"] * v["block_n"] / storing_warps(v),
             column.K_STEPS: steps,
         }
@@ -156,6 +206,24 @@ def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers) -> Numbers:
         issued = width / 2 + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1))
         return np.maximum(width, issued) + ADDED
     return kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED)
+
+
+def _scales(e: Extents, arch: Arch) -> Part:
+    """Tabulate the warps that copy scales, each row's from another line, and the tiles that have room."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        words, entries = scale_words(v, e), v["block_m"] + v["block_n"]
+        # Two warps take steps in turn; those of a pair arrive in the first block.
+        latency = (arch.l2_latency + SCALE_TURN + (blocks(v) - 1) * PEER_LATENCY) / 2
+        unused = np.maximum(SECTOR - WORD * words, 0) * entries
+        again = (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words
+        return {
+            own_column.SCALING: (words > 0) * np.maximum(entries, latency),
+            own_column.SCALE_SECTORS: (words > 0) * (unused + again),
+            own_column.PLACES: places(v, e),
+        }
+
+    return Part(("block_m", "block_n", "block_k", "cluster"), function)
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
@@ -199,10 +267,11 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             storing=storing,
         ),
         # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, which takes longer
-        # where the same warps add its short sums.
+        # where the same warps add its short sums, and is the half that has left registers where only its sums have
+        # room.
         ahead=1.0,
-        behind=np.where(c[own_column.ADDING] > 0, behind, 1.0),
+        behind=np.where(c[own_column.ADDING] > 0, behind, np.where(c[own_column.PLACES] == 1, ALONE, 1.0)),
         request=c[wgmma.REQUEST],
-        stalls=np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]),
+        stalls=np.maximum(np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]), c[own_column.SCALING]),
         share=1 / warps,
     )

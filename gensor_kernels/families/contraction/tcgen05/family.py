@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
@@ -13,6 +15,7 @@ from gensor_kernels.families.contraction.base import (
     constants_of_stored,
     gate_constants,
 )
+from gensor_kernels.families.contraction.blocks.cost import scale_vector
 from gensor_kernels.families.contraction.cost import assemble, searching
 from gensor_kernels.families.contraction.norm import CODES
 from gensor_kernels.families.contraction.problem import Extents, extents
@@ -22,11 +25,14 @@ from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.cost import PRODUCT_BYTES, RING, STAGES, STEP_BYTES
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, feature
+from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
+from . import column as own_column
 from . import cost, rules
 
 #: The feature of parts whose tensor memory has sums of integers.
@@ -56,12 +62,18 @@ class ContractionTcgen05(ContractionWgmma):
         kind = self.kind(workload)
         if kind is not None and kind.rate == "peak_s8" and INTEGER_SUMS not in arch.features:
             return f"{arch.name} has no {self.product} of int8"
+        if extents(workload).is_formatted and scale_vector(workload) < cost.WORD:
+            return f"scales are copied in whole words of {cost.WORD}"
         return super().refusal(workload, arch)
+
+    def computes(self, e: Extents) -> bool:
+        """Return whether the kernel computes what a Workload has in addition to a product."""
+        return not self.only_products if e.is_formatted else super().computes(e)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return a block's columns, the k step, whether two blocks multiply as one, ring, epilogue."""
         e, kind = extents(workload), self.own_kind(workload)
-        steps = [size // kind.element for size in STEP_BYTES[: 1 if kind.promoted else None]]
+        steps = [size // kind.element * kind.together for size in STEP_BYTES[: 1 if kind.promoted else None]]
         columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
         route, *ends, bounds = shared.epilogue_coordinates(e)
         grid = shared.grid_coordinates(e, (cost.BLOCK_ROWS,), columns, steps)
@@ -78,7 +90,8 @@ class ContractionTcgen05(ContractionWgmma):
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py, and wgmma/rules.py."""
-        return shared_rules.names(workload, streams=False) | wgmma_rules.names(workload)
+        own = {"ROW_SCALES": cost.scales(extents(workload))}
+        return shared_rules.names(workload, streams=False) | wgmma_rules.names(workload) | own
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""
@@ -101,7 +114,7 @@ class ContractionTcgen05(ContractionWgmma):
         terms = assemble(c, e, arch, facts, cost.loop(c, self._memory(c), self.heat(workload, arch)))
         # Each block of a pair requests half of the columns of B, which no other block receives.
         saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
-        terms.l2_bytes = terms.l2_bytes - saved
+        terms.l2_bytes = terms.l2_bytes - saved + c[own_column.SCALE_SECTORS]
         terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
         if e.rows:
             terms.epilogue = terms.epilogue + np.float32(searching(e))
@@ -129,16 +142,22 @@ class ContractionTcgen05(ContractionWgmma):
         wide = program["block_n"] * extents(workload).matrices > cost.SLAB_COLUMNS
         return found.replace(epilogue_staged=program["epilogue_staged"]) if wide else found
 
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Count k in elements in memory."""
+        return replace(super().tiling(program, geometry), together=geometry.together)
+
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 32 bytes of k that the issuing warp takes part in."""
         kind = self.own_kind(workload)
-        return frozenset({kind.opcode}), program["block_k"] * kind.element // PRODUCT_BYTES
+        return frozenset({kind.opcode}), program["block_k"] // kind.together * kind.element // PRODUCT_BYTES
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_tcgen05.cu."""
         e = extents(workload)
         own = common_constants(program, workload) | constants_of_stored(e) | gate_constants(e)
         own |= {"BLOCK_N": program["block_n"] * e.matrices}
+        if e.is_formatted:
+            own |= {"ROW_SCALES": cost.scales(e), "BLOCK_K": program["block_k"] // cost.together(e)}
         own |= {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         own |= {"BLOCK_SCALED": 1, "CONSUMERS": program["consumers"]} if e.in_blocks else {}

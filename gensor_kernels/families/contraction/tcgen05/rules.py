@@ -27,7 +27,7 @@ RULES = Rules(
         wgmma.RING,
         Rule(
             "Tensor memory has the sums of two tiles, or up to four short sums, of as many blocks as are promised.",
-            "MIN_BLOCKS * PLACES * SUM_COLUMNS <= 512",
+            "MIN_BLOCKS * MEMORY_COLUMNS <= 512",
         ),
         # ---- operands
         Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
@@ -39,9 +39,22 @@ RULES = Rules(
         Rule(
             "8-bit floats are multiplied by one another, the other types by themselves.",
             "same_type(IN_TYPE, half_t) and is_eight_bit_float(B_STORED) if is_eight_bit_float(A_STORED)"
-            " else same_type(A_STORED, IN_TYPE) and same_type(B_STORED, IN_TYPE)",
+            " else (same_type(A_STORED, IN_TYPE) or ROW_SCALES > 1) and same_type(B_STORED, A_STORED)",
             given=True,
         ),
+        Rule(
+            "Numbers of four bits have two or four scales to a product, 8-bit floats one or none, other numbers none.",
+            "ROW_SCALES == 2 or ROW_SCALES == 4 if same_type(A_STORED, e2m1x2_t)"
+            " else ROW_SCALES == 0 or (ROW_SCALES == 1 and is_eight_bit_float(A_STORED))",
+            given=True,
+        ),
+        Rule(
+            "Plain products of rows of k are scaled.",
+            "not ROW_SCALES or (not GATE and not RAGGED_ROWS and not NORM and TileA.K_CONTIGUOUS and TileB.K_CONTIGUOUS"
+            " and A_WINDOW == 0 and B_WINDOW == 0)",
+            given=True,
+        ),
+        Rule("A step has up to four words of scales of a row.", "WORDS <= 4"),
         wgmma.SUMS,
         # ---- forms of products
         Rule(
@@ -81,16 +94,29 @@ RULES = Rules(
         *shared.NORMS,
         *LAUNCH,
     ),
-    coordinates={**shared.COORDINATES, "COLUMNS": "block_n", "ROUTE": "epilogue_staged", "PAIR": "cluster"},
+    coordinates={
+        **shared.COORDINATES,
+        "COLUMNS": "block_n",
+        "ROUTE": "epilogue_staged",
+        "PAIR": "cluster",
+        "STEP": "block_k",
+    },
     derived={
         **shared.DERIVED,
         "BLOCK_N": "MATRICES * COLUMNS",
-        "SUM_COLUMNS": "256 if BLOCK_N > 128 else 128 if BLOCK_N > 64 else 64 if BLOCK_N > 32"
-        " else 32 if BLOCK_N > 16 else 16",
-        "PLACES": "4 if (PARTS > 1 or BLOCK_SCALED) and BLOCK_N <= 128 else 2",
+        "BLOCK_K": "STEP // per_unit(A_STORED)",
+        "SUM_COLUMNS": "BLOCK_N if ROW_SCALES else 256 if BLOCK_N > 128 else 128 if BLOCK_N > 64"
+        " else 64 if BLOCK_N > 32 else 32 if BLOCK_N > 16 else 16",
+        "WORDS": "BLOCK_K // 128 * ROW_SCALES",
+        "SCALE_COLUMNS": "WORDS * 4 * (1 + (BLOCK_N + 127) // 128)",
+        "PLACES": "4 if (PARTS > 1 or BLOCK_SCALED) and BLOCK_N <= 128"
+        " else 1 if 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 else 2",
+        "USED_COLUMNS": "PLACES * SUM_COLUMNS + SCALE_COLUMNS",
+        "MEMORY_COLUMNS": "512 if USED_COLUMNS > 256 else 256 if USED_COLUMNS > 128 else 128 if USED_COLUMNS > 64"
+        " else 64 if USED_COLUMNS > 32 else 32",
         "PIECE": "minimum(power_of_two_in(BLOCK_N), 32 if BLOCK_N > 192 else 64)",
         **{name: wgmma.RULES.derived[name] for name in ("SCALED_COLUMNS", "SCALES_OF_B", *wgmma.REGISTERS)},
-        "STEPS": "TAPS * ((maximum(K // TAPS, 1) + BLOCK_K - 1) // BLOCK_K)",
+        "STEPS": "TAPS * ((maximum(K // TAPS, 1) + STEP - 1) // STEP)",
         "EPILOGUE_STAGED": "ROUTE == 1",
         "STORE_COPIES": "ROUTE == 3",
         "SLAB_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0 else 16",

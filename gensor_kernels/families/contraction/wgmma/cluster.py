@@ -86,7 +86,8 @@ def _shares(e: Extents) -> Part:
     """Return the share of requests that a block of a pair leaves to the other one: half of those of an operand."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        of_a, of_b = v["block_m"] * e.bytes_a, boxed_columns(v["block_n"], e) * e.moved_b * e.matrices
+        of_a = v["block_m"] * (e.moved_a if e.is_formatted else e.bytes_a)
+        of_b = boxed_columns(v["block_n"], e) * e.moved_b * e.matrices
         return {
             wgmma.SAVED: 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
             wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
 
     ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
     PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
+    ``together``: values of k that are one element.
     """
 
     element: int
@@ -40,6 +41,7 @@ class Kind(NamedTuple):
     summed: str = ""
     parts: int = 1
     products: int = 1
+    together: int = 1
 
     @property
     def k_contiguous(self) -> bool:
@@ -254,7 +256,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
 
 def requests(kind: Kind, e: Extents) -> Part:
     """Tabulate the requests of a step: boxes of UNIT elements along an operand's contiguous axis (wgmma_ring.cuh)."""
-    unit = ROW_BYTES // kind.element
+    unit = ROW_BYTES // kind.element * kind.together
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         rows = {"a": v["block_m"], "b": boxed_columns(v["block_n"], e)}

@@ -56,7 +56,8 @@ def launches(
 def _map(operand: str, rows: int, workload: Workload) -> TensorMap:
     """Return the tensor map of an operand's boxes, which have these rows."""
     e, kind = extents(workload), cost.kind(workload)
-    assert kind is not None
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     window = ("image" if operand == e.window else "filters") if e.window else ""
+    if kind is None:  # numbers of four bits, two of which are an element
+        return TensorMap(operand, along_rows, e.bytes_a, rows)
     return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)
