@@ -187,7 +187,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count + scaling) / warps,
             # Each product reads its elements of both operands once, and copies write them once.
             wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * steps * PRODUCT_BYTES / 128.0 + 2 * loads,
-            own_column.ADDING: adding(e, kind, width, steps),
+            own_column.ADDING: adding(e, kind, width, steps, arch),
             own_column.ROOM: np.where(width > NARROW, *SHORT_PLACES) / (1 + (kind.parts > 1) * steps),
             column.OUTPUTS: v["block_m"] * v["block_n"] / storing_warps(v),
             column.K_STEPS: steps,
@@ -196,7 +196,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     return Part(("block_m", "block_n", "block_k", "cluster", "consumers"), function)
 
 
-def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers) -> Numbers:
+def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers, arch: Arch) -> Numbers:
     """Return the clocks in which storing warps add the short sums of an iteration.
 
     Of parts, the small products of a step have one short sum, each large product has another.  Of scaled sums, eight
@@ -204,7 +204,9 @@ def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers) -> Numbers:
     """
     if e.in_blocks:  # loads, multiply-adds of two columns, and instructions: what takes longest
         issued = width / 2 + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1))
-        return np.maximum(width, issued) + ADDED
+        own = np.maximum(width, issued) + ADDED
+        # Scales are loaded a step before; the first one of a sector comes from DRAM.
+        return own + np.maximum(arch.dram_latency - own, 0) / (SECTOR // 4)
     return kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED)
 
 
