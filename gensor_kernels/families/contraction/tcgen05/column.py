@@ -6,6 +6,6 @@ from gensor_kernels.families.core.columns import Column
 
 ROOM = Column("room", "iterations whose short sums have room in tensor memory")
 SCALING = Column("scaling", "clocks in which a warp copies an iteration's scales")
-SCALE_SECTORS = Column("scale_sectors", "bytes of an iteration's scales that are read but not used, or read again")
+SCALES_AGAIN = Column("scales_again", "bytes of an iteration's scales that the other block of a pair reads, too")
 PLACES = Column("places", "tiles whose sums have room in tensor memory")
 ADDING = Column("adding", "clocks in which the storing warps add an iteration's short sums")

@@ -18,12 +18,12 @@
 // GATE   a block computes 128 x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the gate,
 // the
 //        second half to the other matrix (gate.cuh).
-// ROW_SCALES  both operands are block-scaled: warps 2 and 3 copy the scales of each step (tcgen05_scales.cuh). Of
+// ROW_SCALES  both operands are block-scaled: warps 2 and 3 copy their scales (tcgen05_scales.cuh). Of
 //        numbers of four bits, k counts bytes.
 //
 // Shared bytes = 1024 + STAGES * (BLOCK_M + BLOCK_N / (PAIR ? 2 : 1)) * BLOCK_K * size of A_STORED + slabs, slabs =
-// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0; and with ROW_SCALES STAGES *
-// SCALES_BYTES.
+// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0; and with ROW_SCALES 2 *
+// SECTORS_BYTES.
 #pragma parameter IN_TYPE half_t    // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
 #pragma parameter A_STORED IN_TYPE  // stored elements of A: IN_TYPE; where it is half_t e4m3_t, e5m2_t, or e2m1x2_t
 #pragma parameter B_STORED IN_TYPE  // the same for B
@@ -97,16 +97,23 @@ DEVICE sptr<u32> memory_address() {
 }
 
 // Initializes the mbarriers, in one thread. A commit arrives at each empty buffer and at complete sums once, in both
-// blocks of a pair; the storing warps of both arrive at the sums of the first, and so do those that copy scales.
+// blocks of a pair; the storing warps of both arrive at the sums of the first, and those that copy scales at its
+// scales.
 DEVICE void make_barriers() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
-        mbarrier_init(full(slot), ROW_SCALES ? 1 + BLOCKS : 1);
+        mbarrier_init(full(slot), 1);
         mbarrier_init(empty(slot), 1);
     }
     UNROLL for (int place = 0; place < PLACES; ++place) {
         mbarrier_init(sums_full(place), 1);
         mbarrier_init(sums_empty(place), 4 * CONSUMERS * BLOCKS);
     }
+#if ROW_SCALES
+    UNROLL for (int buffer = 0; buffer < 2; ++buffer) {
+        mbarrier_init(scales_full(buffer), BLOCKS);
+        mbarrier_init(scales_empty(buffer), 1);
+    }
+#endif
     mbarrier_fence();
 }
 
@@ -152,7 +159,7 @@ struct Products {
     const u64 a = tensor_descriptor(TileA::descriptor(tiles(0), 0));
     const u64 b = tensor_descriptor(TileB::descriptor(tiles(0) + TileA::BYTES, 0));
 #if ROW_SCALES
-    const ScaleColumns scales = {memory + PLACES * SUM_COLUMNS};
+    ScaleColumns scales = {memory + PLACES * SUM_COLUMNS};
 #endif
     Turn turn;
     SumsPlace place;
@@ -195,7 +202,7 @@ struct Products {
         }
 #else
 #if ROW_SCALES
-        scales.template copy<BLOCKS>(turn.slot);
+        scales.template copy<BLOCKS>();
 #endif
         UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);
         empty_buffer();
@@ -212,15 +219,17 @@ struct Products {
                 cover("drain");
             if constexpr (BLOCK_SCALED)
                 begin_sums();
-#if ROW_SCALES
-            wait_with_scales(full(turn.slot), turn.parity);
-#else
             mbarrier_wait(full(turn.slot), turn.parity);
+#if ROW_SCALES
+            scales.begin_step();
 #endif
             tensor_fence_after();
             multiply_step(BLOCK_SCALED || step == 0);
             if constexpr (BLOCK_SCALED)
                 end_sums();
+#if ROW_SCALES
+            scales.template end_step<BLOCKS>(step + 1 == steps);
+#endif
             turn.next();
         }
         if constexpr (!SHORT_PLACES)
@@ -300,10 +309,10 @@ DEVICE void store_tiles(const MappedParams &params, u32 memory) {
         UNROLL for (int half = 0; half < HALVES; ++half) prefetch_tile(params, tile, row + half * 16);
 #if PARTS > 1 || BLOCK_SCALED
         Sums sums[HALVES] = {};
-        StepScales scales(params, tile, row);
+        StepScales step_scales(params, tile, row);
         for (int step = 0; within(step, steps); ++step) {
-            scales.begin_step();
-            add_short_sums(loads, first, scales, sums);
+            step_scales.begin_step();
+            add_short_sums(loads, first, step_scales, sums);
         }
         UNROLL for (int half = 0; half < HALVES; ++half) {
 #if PARTS > 1

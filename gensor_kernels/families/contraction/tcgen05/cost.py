@@ -16,7 +16,6 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
     MOST_SCALES,
-    PEER_LATENCY,
     PRODUCT_BYTES,
     RING,
     Kind,
@@ -58,14 +57,14 @@ MEMORY_START = 800.0
 STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
-#: Scales of a word, entries of a copy of scales into tensor memory, rows of scales in its 512 bytes.
-WORD, COPIED_ENTRIES = 4, 128
-#: Instructions of a load of scales with its predicate and address, and of all others of a step. Estimates.
-SCALE_LOAD, SCALE_STEP = 3.0, 60.0
+#: Scales of a word; entries and bytes of a copy of words into tensor memory, with those that keep banks apart.
+WORD, COPIED_ENTRIES, COPY_BYTES = 4, 128, 512 + 16
+#: Instructions of a load of scales with its predicate and address, and of all others of a word of a step. Estimates.
+SCALE_LOAD, SCALE_WORD = 3.0, 8.0
 #: Share of a tile's stores that the next tile's products hide where tensor memory has room for the sums of one.
 ALONE = 0.5
-#: Clocks from the arrival of a step's scales to the next load of the warp. An estimate.
-SCALE_TURN = 200.0
+#: Clocks in which a warp stores sectors and fences them, in a pair until the whole device sees them. Estimates.
+SCALE_TURN, PAIR_TURN = 200.0, 700.0
 #: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
 ADDED_COLUMN, ADDED = 2.0, 60.0
 #: Instructions of a warp that adds a scaled short sum, without the multiply-adds of columns, and where these choose
@@ -136,17 +135,18 @@ def places(v: Values, e: Extents) -> Numbers:
 def ring_bytes(v: Values, e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of a block."""
     own = (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * (v["block_k"] // together(e)) * e.bytes_a
-    if not e.is_formatted:
-        return v["stages"] * own
-    words = scale_words(v, e)
-    apart = np.where(words > 1, COPIED_ENTRIES // words, 0)  # bytes after the words of a copy, to keep banks apart
-    copies = scale_entries(v) // COPIED_ENTRIES * words
-    return v["stages"] * (own + -(-copies * (COPIED_ENTRIES * WORD + apart) // RING) * RING)
+    return v["stages"] * own
+
+
+def scale_bytes(v: Values, e: Extents) -> Numbers:
+    """Return the bytes of the shared buffers of scales: two, of a sector of each entry."""
+    copies = scale_entries(v) // COPIED_ENTRIES * int(SECTOR) // WORD
+    return e.is_formatted * 2 * -(-copies * COPY_BYTES // RING) * RING
 
 
 def shared_bytes(v: Values, e: Extents) -> Numbers:
     """Return the dynamic shared bytes of a block."""
-    return RING + ring_bytes(v, e) + slab_bytes(v)
+    return RING + ring_bytes(v, e) + scale_bytes(v, e) + slab_bytes(v)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -158,7 +158,10 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *cluster.cluster_parts(e),
         _products(own, e, arch),
         _registers(own, e, arch),
-        Part(("block_m", "block_n", "block_k", "stages", "cluster"), lambda v: {column.RING: ring_bytes(v, e)}),
+        Part(
+            ("block_m", "block_n", "block_k", "stages", "cluster"),
+            lambda v: {column.RING: ring_bytes(v, e) + scale_bytes(v, e)},
+        ),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
         _scales(e, arch),
         requests(own, e),
@@ -179,7 +182,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         words, entries = scale_words(v, e), scale_entries(v)
         # Scales are loaded word by word, stored in rows of four words, and copied by the issuing thread.
         loads, copies = words * entries / 32, words * entries / COPIED_ENTRIES
-        scaling = 2 * (words > 0) * SCALE_STEP + loads * SCALE_LOAD + copies * PRODUCT_ISSUE
+        scaling = words * SCALE_WORD + loads * SCALE_LOAD + copies * PRODUCT_ISSUE
         return {
             column.WARPS: warps,
             column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (warps / 4),
@@ -211,17 +214,14 @@ def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers, arch: Arch) -
 
 
 def _scales(e: Extents, arch: Arch) -> Part:
-    """Tabulate the warps that copy scales, each row's from another line, and the tiles that have room."""
+    """Tabulate the warps that copy scales, every other sector of each entry, and the tiles that have room."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         words, entries = scale_words(v, e), v["block_m"] + v["block_n"]
-        # Two warps take steps in turn; those of a pair arrive in the first block.
-        latency = (arch.l2_latency + SCALE_TURN + (blocks(v) - 1) * PEER_LATENCY) / 2
-        unused = np.maximum(SECTOR - WORD * words, 0) * entries
-        again = (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words
+        turn = arch.l2_latency + entries + np.where(blocks(v) > 1, PAIR_TURN, SCALE_TURN)
         return {
-            own_column.SCALING: (words > 0) * np.maximum(entries, latency),
-            own_column.SCALE_SECTORS: (words > 0) * (unused + again),
+            own_column.SCALING: words * WORD / SECTOR * turn / 2,
+            own_column.SCALES_AGAIN: (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words,
             own_column.PLACES: places(v, e),
         }
 

@@ -98,8 +98,8 @@ class ContractionTcgen05(ContractionWgmma):
         e, like = extents(workload), np.ones_like(columns["block_m"])
         one = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
         one |= {name: columns[name] for name in ("block_m", "block_n", "block_k")}
-        boxes = 4 * consumers(e) * store.BOX_BYTES * 2
-        fitting = (arch.smem_per_block - RING - boxes) // cost.ring_bytes(one, e)
+        left = arch.smem_per_block - RING - 4 * consumers(e) * store.BOX_BYTES * 2 - cost.scale_bytes(columns, e)
+        fitting = left // cost.ring_bytes(one, e)
         return {
             "stages": np.clip(fitting, 2, 6),
             "consumers": consumers(e) * like,
@@ -114,7 +114,7 @@ class ContractionTcgen05(ContractionWgmma):
         terms = assemble(c, e, arch, facts, cost.loop(c, self._memory(c), self.heat(workload, arch)))
         # Each block of a pair requests half of the columns of B, which no other block receives.
         saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
-        terms.l2_bytes = terms.l2_bytes - saved + c[own_column.SCALE_SECTORS]
+        terms.l2_bytes = terms.l2_bytes - saved + c[own_column.SCALES_AGAIN]
         terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
         if e.rows:
             terms.epilogue = terms.epilogue + np.float32(searching(e))

@@ -54,7 +54,7 @@ RULES = Rules(
             " and A_WINDOW == 0 and B_WINDOW == 0)",
             given=True,
         ),
-        Rule("A step has up to four words of scales of a row.", "WORDS <= 4"),
+        Rule("A step has up to four words of scales of a row: more leave sums less room.", "WORDS <= 4"),
         wgmma.SUMS,
         # ---- forms of products
         Rule(
