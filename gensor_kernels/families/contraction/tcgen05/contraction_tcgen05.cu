@@ -271,10 +271,10 @@ DEVICE void store_tiles(const MappedParams &params, u32 memory) {
         UNROLL for (int half = 0; half < HALVES; ++half) prefetch_tile(params, tile, row + half * 16);
 #if PARTS > 1 || BLOCK_SCALED
         Sums sums[HALVES] = {};
-        StepScales scales(params, tile, row);
+        StepScales step_scales(params, tile, row);
         for (int step = 0; within(step, steps); ++step) {
-            scales.begin_step();
-            add_short_sums(loads, first, scales, sums);
+            step_scales.begin_step();
+            add_short_sums(loads, first, step_scales, sums);
         }
         UNROLL for (int half = 0; half < HALVES; ++half) {
 #if PARTS > 1
