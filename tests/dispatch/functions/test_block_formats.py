@@ -177,6 +177,15 @@ def test_scaled_matmul_multiplies_two_operands_in_a_format(name, arch, k):
 
 
 @pytest.mark.parametrize("name", FORMATS)
+def test_tensor_memory_scales_two_operands(name):
+    (x, w, ws, xs, alpha), wanted, size = operands(name, 33, 72, 2048)
+    with gk.emulated("sm_100"):
+        found = gk.scaled_matmul(x, w.T, xs, ws.T, format=name, alpha=alpha)
+        assert gk.explain(gk.scaled_matmul, x, w.T, xs, ws.T, format=name).family == "contraction_tcgen05"
+    assert (np.abs(found - wanted) <= 2048 * 2.0**-23 * size).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_scale_scales_exactly(name):
     """Results are single numbers of w, for all 256 bytes of elements and scales: a row of x has a single 1."""
     form = FORMATS[name]

@@ -23,6 +23,8 @@ HOPPER = (
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )
+# Arrivals and waits for what both blocks of a pair have stored, as Blackwell's kernels use them.
+IN_PAIRS = ("mbarrier_arrive_in_pair", "mbarrier_wait_in_pair")
 # Flags between blocks: an ordinary store makes the flag visible, but not the stores before it.
 FLAGS = ("give_flag", "take_flag")
 # Waits for the launch in front, which may still run.
@@ -30,12 +32,13 @@ DEPENDENT = ("grid_dependency_wait",)
 WAITS = ("copy_async_wait", "wgmma_wait", "store_tensor_wait")
 # Calls that describe a place: each argument is mutated by one of its units.
 PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
-PHASES = ("mbarrier_wait",)
+PHASES = ("mbarrier_wait", "mbarrier_wait_in_pair")
 # `minimum` of run-time extents is how a tile's range is cut off; of constants it is no bound.
 BOUNDS = ("within", "minimum")
 
 _LINE = re.compile(r'#line (\d+) "([^"]+)"')
-_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *FLAGS, *DEPENDENT, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
+_NAMES = (*ORDERING, *HOPPER, *IN_PAIRS, *FLAGS, *DEPENDENT, *PLACES, *BOUNDS)
+_CALL = re.compile(rf"\b({'|'.join(_NAMES)})\s*(<[^<>;()]*>)?\(")
 
 
 @dataclass(frozen=True)

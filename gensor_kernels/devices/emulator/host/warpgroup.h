@@ -162,13 +162,15 @@ static bool has_seen(const Atom &atom) {
 
 // A product, of the current warp, will read an atom.
 static void begin_reading(const Block &block, Atom &atom, Site site) {
-    if (!atom.filled && atom.wrote.empty())
+    if (!atom.filled && atom.wrote.empty() && machine.request->races)
         fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled", site.file,
               site.line);
     if (machine.request->races && atom.filled && !has_seen(atom))
         fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", site.file, site.line,
               atom.line);
     check_written(block, atom, site.line);
+    if (atom.read.empty())
+        atom.read = nothing_known(block);
     ++atom.reading, atom.read_line = site.line;
 }
 

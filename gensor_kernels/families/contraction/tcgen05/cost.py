@@ -45,7 +45,7 @@ KINDS = {
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
     "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
 }
-#: Rows of a block, and warps that do not store: two that request and multiply, two that wait.
+#: Rows of a block, and warps that do not store: two that request and multiply, two that wait or copy scales.
 BLOCK_ROWS, OTHER_WARPS = 128, 4
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
