@@ -74,7 +74,10 @@ PROGRAMS = {
     },
     **{
         f"tensor memory, {name}": lambda name=name: configuration(tcgen05_configurations, name)
-        for name in ("k-contiguous", "pair", "gate of a pair", "n-contiguous")
+        for name in (
+            *("k-contiguous", "pair", "gate of a pair", "n-contiguous"),
+            *("scales of blocks, split", "scales of blocks, pair"),
+        )
     },
     **{
         f"scales, {name}": lambda name=name: configuration(scaled_configurations, name)
@@ -412,8 +415,8 @@ FAULTS = {
         "the first elements of k": ("part_a * TileA::BOX_BYTES + TileA::k_offset(k)", "part_a * TileA::BOX_BYTES"),
         "the first buffer": ("const int slot = turn.slot * SLOT_BYTES;", "const int slot = 0;"),
         "three arrivals": (
-            "mbarrier_init(sums_empty(place), 4 * BLOCKS);",
-            "mbarrier_init(sums_empty(place), 3 * BLOCKS);",
+            "mbarrier_init(sums_empty(place), 4 * CONSUMERS * BLOCKS);",
+            "mbarrier_init(sums_empty(place), 3 * CONSUMERS * BLOCKS);",
         ),
         "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
         "loads of empty sums": (
@@ -458,6 +461,32 @@ FAULTS = {
     "tensor memory, gate of a pair": {
         "the gate twice": ("GATE ? MAP_B + rank_in_cluster() : MAP_B", "MAP_B"),
         "the other half of the columns": ("PAIR && !GATE ?", "PAIR ?"),
+    },
+    "tensor memory, scales of blocks, split": {
+        "no wait for a place": ("if constexpr (BLOCK_SCALED)\n                begin_sums();", ""),
+        "one place for all steps": ("if constexpr (BLOCK_SCALED)\n                end_sums();", ""),
+        "sums of the step before": ("multiply_step(BLOCK_SCALED || step == 0)", "multiply_step(step == 0)"),
+        "no wait for loads": ("tensor_load_wait(piece[p % 2]);", ""),
+        "the same piece": ("next % ROW_PIECES * PIECE));", "0));"),
+        "the first half of the rows twice": ("warp_uniform(thread_index() >> 7) - 1 : 0", "0 : 0"),
+        "arrivals of four warps": ("4 * CONSUMERS * BLOCKS);", "4 * BLOCKS);"),
+        "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ";"),
+        "scales of the first step": ("tile.k_begin / BLOCK_K, panel", "0, panel"),
+        "scales of the step before": ("of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;", "--steps;"),
+        "scales after the last step": ("--steps;\n        load", "load"),
+        "one scale for two rows": ("column, v >> 1 & 1);", "column, 0);"),
+        "scales of other rows": ("(thread_index() >> 2 & 7);\n        const int step", "0;\n        const int step"),
+        "rows past the edge": ("left && within(8 * half, rows)", "left"),
+        "panels past the edge": ("left && within(which, panels)", "left"),
+        "sums without scales": ("fma_floats(sums, products, factor);", "fma_floats(sums, products, 1.0f);"),
+    },
+    "tensor memory, scales of blocks, pair": {
+        "arrivals of one block": ("4 * CONSUMERS * BLOCKS);", "4 * CONSUMERS);"),
+        "rows of the first block": ("const int first = tile.row + row + (t", "const int first = row + (t"),
+        "the first panel": ("(panel * panel_stride + step", "(step"),
+        "one panel for all columns": ("column < border ?", "true ?"),
+        "a border of the next panel": ("? SCALED_COLUMNS - tile.column % SCALED_COLUMNS :", "? 64 :"),
+        "boxes of four warps": ("(warp - 4) * 2 * BOX_BYTES", "(warp & 3) * 2 * BOX_BYTES"),
     },
     "scales, mxfp8": {
         "no wait for an empty buffer": ("mbarrier_wait(scales_empty(own), turn.parity ^ 1);", ""),
@@ -570,7 +599,7 @@ FAULTS = {
         "short sums that are kept": ("multiply(k, false);", "multiply(k, true);"),
         "small products of one part": ("OF_A[p], OF_B[p]", "OF_A[p], 0"),
         "parts that follow one another": ("at, full,\n                           box_step);", "at, full);"),
-        "sums of half the rows": ("float &sum = sums[half][0]", "float &sum = sums[0][0]"),
+        "sums of half the rows": ("&sums[half][0][column", "&sums[0][0][column"),
     },
     "rows of groups": {
         "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),

@@ -124,6 +124,19 @@ def test_scales_cost_little():
     assert plain < scaled < 1.1 * plain
 
 
+def test_scales_cost_little_in_tensor_memory():
+    """Sums of 256 columns are added in less time than they are multiplied; a tile's results wait for the last."""
+    arch, seconds = lookup("b200"), []
+    for each in (block_scaled.workload(*LARGE), matmul(*LARGE, dtype="float8_e4m3fn", out="bfloat16", trans_b=True)):
+        values = {"block_n": 256, "block_k": 128, "cluster": 1, "stages": 5, "epilogue_staged": 3, "vector_c": 16}
+        space = FamilySpace(FAMILIES["contraction_tcgen05"], each, arch)
+        point = space.point(space.family.starters(each, arch)[0].replace(**values))
+        assert space.legal(point[None])
+        seconds.append(float(space.potential(point[None])[0]))
+    scaled, plain = seconds
+    assert plain < scaled < 1.1 * plain
+
+
 def test_eight_bit_floats_are_predicted_faster_than_widened_ones():
     family, arch = FAMILIES[MMA], lookup("sm_89")
     own, widened = (

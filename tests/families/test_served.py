@@ -138,7 +138,6 @@ REFUSALS = {
         ("b200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
         ("b200", matmul(64, 64, 64, dtype="float32"), "no product in tensor memory of float32"),
         ("b200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
-        ("b200", block_scaled.workload(512, 512, 1024), "no product in tensor memory for"),
         ("b200", formatted(512, 512, 1024, "nvfp4", dtype="bfloat16"), "no product in tensor memory of bfloat16 and"),
         ("b200", formatted(512, 512, 1056, "mxfp8"), "scales are copied in whole words of 4"),
         ("sm_100", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),
@@ -188,6 +187,7 @@ SERVED = [
     ("sm_86", matmul(17, 17, 8, **DOUBLE), {"contraction_simt"}),
     ("sm_87", rows("softmax", (8, 8), (1,), "float32"), {"rows"}),
     ("sm_90", block_scaled.workload(512, 512, 1024), {"contraction_wgmma"}),
+    ("b200", block_scaled.workload(512, 512, 1024), {"contraction_tcgen05"}),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
     (

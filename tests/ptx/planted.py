@@ -489,6 +489,15 @@ def _tensor_memory() -> Iterator[Bug]:
     yield Bug("warp_uniform(thread_index() >> 5 & 3)", "warp_uniform((thread_index() >> 5) + 1 & 3)", one)
     for other in ("", "tcgen05.wait::st.sync.aligned;"):
         yield Bug("tcgen05.wait::ld.sync.aligned;", other, one)
+    # Two multiply-adds of floats.
+    scaled = "tcgen05: scales of blocks, pair"
+    for before, after in (
+        ("mov.b64 a, {%2, %3};", "mov.b64 a, {%3, %2};"),
+        ("mov.b64 b, {%4, %4};", "mov.b64 b, {%4, %2};"),
+        ("fma.rn.f32x2 d, a, b, d;", "fma.rn.f32x2 d, a, d, b;"),
+        ("mov.b64 {%0, %1}, d;", "mov.b64 {%1, %0}, d;"),
+    ):
+        yield Bug(before, after, scaled)
     # Order: fences, waits and arrivals.
     for name, other in (("before", "after"), ("after", "before")):
         yield Bug(f'asm volatile("tcgen05.fence::{name}_thread_sync;"', 'asm volatile(""', one)

@@ -120,6 +120,11 @@ RESULTS = [
     (f"ex2.approx.ftz.f32 %f9, {f(3)};", single(8)),
     (f"ex2.approx.ftz.f32 %f9, {f(-149)};", 0),
     (f"rcp.approx.ftz.f64 %fd9, {d(3)};", double(1 / 3) & ~0xFFFFFFFF),
+    (
+        f"mov.b64 %rd2, {{{f(2)}, {f(1 + 2**-12)}}}; mov.b64 %rd3, {{{f(3)}, {f(-1)}}};"
+        " fma.rn.f32x2 %rd9, %rd2, %rd2, %rd3;",
+        single(7) | single(2**-11 + 2**-24) << 32,
+    ),
     (f"fma.rn.f64 %fd9, {d(1 + 2**-30)}, {d(1 + 2**-30)}, {d(-1)};", double(2**-29 + 2**-60)),
     # conversions: clamped, rounded, widened from the low bits
     (f"cvt.rzi.s32.f32 %r9, {f(-2.9)};", 2**32 - 2),

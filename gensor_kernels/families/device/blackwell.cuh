@@ -38,6 +38,7 @@
 //                                                    synchronises with next: an arrival, a barrier
 //   tensor_fence_after()                             orders what this thread has synchronised with, a wait or a
 //                                                    barrier, before its next tensor-memory instructions
+//   fma_floats(float *d, const float *a, float b)    d[i] = a[i] * b + d[i] of two floats, one instruction
 //   copy_tensor_of_pair(sptr<u8>, TensorMap, i32[5], sptr<u64>)   copy_tensor to this block; the mbarrier of this
 //                                                    address in the first block of the pair counts the bytes
 //   copy_pixels_of_pair(...)                         the same of copy_pixels
@@ -162,6 +163,17 @@ DEVICE void tensor_fence_before() {
 }
 DEVICE void tensor_fence_after() {
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
+
+DEVICE void fma_floats(float *d, const float *a, float b) {
+    asm("{ .reg .b64 a, b, d;\n"
+        "  mov.b64 a, {%2, %3};\n"
+        "  mov.b64 b, {%4, %4};\n"
+        "  mov.b64 d, {%0, %1};\n"
+        "  fma.rn.f32x2 d, a, b, d;\n"
+        "  mov.b64 {%0, %1}, d; }"
+        : "+f"(d[0]), "+f"(d[1])
+        : "f"(a[0]), "f"(a[1]), "f"(b));
 }
 
 DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier) {

@@ -225,7 +225,8 @@ def test_the_vendors_call_of_a_workload_is_the_same():
     np.testing.assert_array_equal(found, BLOCK_SCALED_MATMUL.library(FakeDevice(), (a, b, d, e), types, "ieee"))
 
 
-def test_which_arrays_are_copied():
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_which_arrays_are_copied(arch):
     a, b, d, e = operands(12, 32, 256)
     rows = a.reshape(3, 4, 256), b, d.reshape(3, 4, 2), e
     gaps = numbers((4, 6, 256))[:, :4]  # whose rows do not follow each other evenly
@@ -233,7 +234,7 @@ def test_which_arrays_are_copied():
     start = -bytes_.ctypes.data % 16 + 1
     moved = bytes_[start : start + 12 * 256].view(E4M3).reshape(12, 256)
     moved[...] = a
-    with gk.emulated("sm_90"):
+    with gk.emulated(arch):
         plain = gk.scaled_matmul(a, b, d, e)
         assert not gk.explain(gk.scaled_matmul, *rows).staged
         np.testing.assert_array_equal(gk.scaled_matmul(*rows), plain.reshape(3, 4, 32))

@@ -18,6 +18,7 @@ from tests.mutator.programs.contraction import MMA as SMALL_MMA
 from tests.mutator.programs.contraction import SIMT as SMALL_SIMT
 
 HALF = {"instruction": 0, "block_k": 32}
+SCALED = {"BLOCK_SCALED": 1, "CONSUMERS": 2, "A_STORED": "e4m3_t", "B_STORED": "e4m3_t", "BLOCK_K": 128}
 #: Family, part, Workload and values of a legal Program.
 LEGAL = {
     "mma": (MMA, "sm_87", matmul(256, 256, 256), SMALL_MMA | COPIES["cp.async"] | HALF),
@@ -79,6 +80,10 @@ ILLEGAL = {
         ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),
         ({"A_STORED": "e4m3_t"} | E4M3, "elements of one size"),
         ({"PAIR": 1, "RAGGED_ROWS": 1}, "matrices of their own"),
+        ({"CONSUMERS": 2}, "Eight warps store scaled sums"),
+        ({"BLOCK_SCALED": 1, "CONSUMERS": 2}, "A plain product of 8-bit floats is scaled"),
+        (SCALED | {"BLOCK_N": 224}, "by one scale of B or two"),
+        (SCALED | {"BLOCK_N": 128, "MIN_BLOCKS": 2}, "Tensor memory has the sums"),
     ],
     "scales": [
         ({"ROW_SCALES": 1}, "Numbers of four bits have two or four scales"),

@@ -3,9 +3,10 @@
 import pytest
 
 from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
-from tests.families.lattices import MMA, SIMT, WGMMA
+from tests.families.lattices import MMA, SIMT, TCGEN05, WGMMA
 from tests.families.verified import machine_code
 
 LARGE = (4096, 4096, 4096)
@@ -104,6 +105,15 @@ def test_copies_are_for_both_blocks_of_a_pair():
     # An arrival at the other block must not wait for what its thread has stored.
     assert entry.hot_loop["HGMMA"] == 4 and "MEMBAR" not in entry.hot_loop
     assert sum(entry.hot_loop.values()) <= 17 * 4, entry.hot_loop
+
+
+@pytest.mark.parametrize("columns", [64, 128, 192, 256])
+def test_scaled_sums_are_added_two_at_a_time(columns):
+    """By warps that take registers over: sums, and two pieces of short sums, spill nothing."""
+    values = {"block_n": columns, "cluster": 1, "stages": 4, "epilogue_staged": 3, "vector_c": 16}
+    _, entry = machine_code(TCGEN05, block_scaled(*LARGE), "sm_100", **TILE | values | {"min_blocks": 1})
+    assert entry.hot_loop["UTCQMMA"] == 4 and entry.opcodes["USETMAXREG"] == 2
+    assert entry.opcodes["FFMA2"] == columns // 4 and "FFMA" not in entry.opcodes
 
 
 @pytest.mark.parametrize(("out", "counts"), [("float16", {"STSM": 16}), ("float32", {"STS": 64, "FSEL": 128})])

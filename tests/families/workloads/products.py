@@ -131,6 +131,8 @@ CONTRACTS = {
             ("sm_100", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
             ("sm_100", workload(512, 512, 512, dtype="int8", out="int8", trans_b=True, epilogue="relu")),
             ("sm_100", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
+            ("sm_100", block_scaled(512, 1024, 1024)),
+            ("sm_100", block_scaled(512, 512, 1024, dtype_b="float8_e5m2", out="float32")),
             ("sm_100", gated("swiglu", 512, 1376, 1024, trans_b=True, epilogue=("add",))),
             ("sm_100", gated("reglu", 256, 512, 256, out="float32", batch=2)),
             ("sm_100", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),

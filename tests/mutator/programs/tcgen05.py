@@ -1,5 +1,6 @@
 """Programs of contraction_tcgen05."""
 
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
@@ -13,13 +14,15 @@ from tests.mutator.engine.configuration import Configuration
 
 def tcgen05_configurations() -> list[Configuration]:
     """Both layouts of both operands, one block and pairs, all store routes, a split, epilogues compiled in and not, all
-    kinds of products, gates, normalised rows, groups of different rows, and images read by their pixels."""
+    kinds of products, scales per block, gates, normalised rows, groups of different rows, and images read by their
+    pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
     narrow = matmul(255, 272, 256, trans_b=True, dtype="int8", out="int8")
     fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
     eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
+    scaled = block_scaled(256, 256, 512)
     floats = matmul(256, 256, 256, dtype="float32", math="tf32", trans_b=True)
     image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
     return [
@@ -34,6 +37,8 @@ def tcgen05_configurations() -> list[Configuration]:
         _tcgen05("stored by copies, 32 bits", wide, block_n=96, epilogue_staged=3),
         _tcgen05("stored by copies, 8 bits", narrow, block_n=128, block_k=128, epilogue_staged=3),
         _tcgen05("8-bit floats of a pair", eight, cluster=1, block_n=32, block_k=128),
+        _tcgen05("scales of blocks, split", scaled, block_n=48, block_k=128, consumers=2, split_k=2),
+        _tcgen05("scales of blocks, pair", scaled, block_n=96, block_k=128, consumers=2, cluster=1, epilogue_staged=3),
         _tcgen05("rounded floats", floats, block_n=16, block_k=32, vector_c=16),
         _tcgen05("compiled epilogue", fused, block_n=16),
         _tcgen05("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16),

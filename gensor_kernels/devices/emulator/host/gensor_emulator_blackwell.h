@@ -49,6 +49,9 @@ template <class T, int N>
 DEVICE void tensor_load_wait(T (&)[N], CALLER) {
     emulator::tensor_load_wait(site);
 }
+DEVICE void fma_floats(float *d, const float *a, float b) {
+    d[0] = fma_(a[0], b, d[0]), d[1] = fma_(a[1], b, d[1]);
+}
 DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::OF_PAIR, site);
 }

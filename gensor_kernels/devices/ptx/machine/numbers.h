@@ -154,6 +154,13 @@ template <class T>
 inline T fused(T a, T b, T c, Rounding rounding) {
     return rounding == NEAREST ? std::fma(a, b, c) : directed_fma(a, b, c, rounding);
 }
+inline u64 fused_pair(u64 a, u64 b, u64 c, Rounding rounding) { // .f32x2
+    const auto half = [&](int shift) {
+        const auto of = [&](u64 pair) { return f32_of((u32)(pair >> shift)); };
+        return (u64)bits_of(fused(of(a), of(b), of(c), rounding)) << shift;
+    };
+    return half(0) | half(32);
+}
 template <class T>
 inline T added(T a, T b, Rounding rounding) {
     return rounding == NEAREST ? a + b : directed_fma((T)1, a, b, rounding);

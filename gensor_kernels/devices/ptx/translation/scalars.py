@@ -23,6 +23,8 @@ def _arithmetic(i: Instruction, w: Writer) -> str:
     q = Qualifiers(i.opcode)
     if q.left[-1] in PAIRS:
         return _pairs(i, w, q)
+    if q.name == "fma" and q.left[-1] == "f32x2":
+        return _fused_floats(i, w, q)
     kind = q.type()
     ternary = q.name in ("mad", "fma")
     d, *sources = operands(i, 4 if ternary else 3)
@@ -59,6 +61,17 @@ def _pairs(i: Instruction, w: Writer, q: Qualifiers) -> str:
     if q.name not in forms:
         raise NotExecutedError(i.opcode)
     return w.write(d, "b32", f"halves(fma_{half}, {forms[q.name]()})")
+
+
+def _fused_floats(i: Instruction, w: Writer, q: Qualifiers) -> str:
+    """fma of two floats."""
+    q.left.pop()
+    rounding = q.rounding()
+    q.end()
+    if rounding in ("", "AWAY"):
+        raise NotExecutedError(i.opcode)
+    d, *sources = operands(i, 4)
+    return w.write(d, "b64", f"fused_pair({', '.join(w.read(each, 'b64') for each in sources)}, {rounding})")
 
 
 def _integers(i: Instruction, w: Writer, q: Qualifiers, kind: str) -> str:

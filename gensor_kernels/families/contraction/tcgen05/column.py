@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gensor_kernels.families.core.columns import Column
 
+ROOM = Column("room", "iterations whose short sums have room in tensor memory")
 SCALING = Column("scaling", "clocks in which a warp copies an iteration's scales")
 SCALES_AGAIN = Column("scales_again", "bytes of an iteration's scales that the other block of a pair reads, too")
 PLACES = Column("places", "tiles whose sums have room in tensor memory")

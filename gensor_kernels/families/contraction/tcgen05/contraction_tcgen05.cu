@@ -13,6 +13,8 @@
 //        each block fetches one half. A thread of the first block issues all products.
 // PARTS 3  floats are multiplied as three bfloat16 parts each (float_parts.cuh): products form short sums, which the
 //        storing warps add to sums in registers. Tensor memory has four of them.
+// BLOCK_SCALED  so are products of 8-bit floats: each step has a short sum, which is added times its scales. Eight
+//        warps store, each 16 rows, with registers of the other warps.
 // GATE   a block computes 128 x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the gate,
 // the
 //        second half to the other matrix (gate.cuh).
@@ -20,7 +22,8 @@
 //        numbers of four bits, k counts bytes.
 //
 // Shared bytes = 1024 + STAGES * (BLOCK_M + BLOCK_N / (PAIR ? 2 : 1)) * BLOCK_K * size of A_STORED + slabs, slabs =
-// EPILOGUE_STAGED ? 256 * WARP_N : STORE_COPIES ? 16384 : 0; and with ROW_SCALES 2 * SECTORS_BYTES.
+// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0; and with ROW_SCALES 2 *
+// SECTORS_BYTES.
 #pragma parameter IN_TYPE half_t    // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
 #pragma parameter A_STORED IN_TYPE  // stored elements of A: IN_TYPE; where it is half_t e4m3_t, e5m2_t, or e2m1x2_t
 #pragma parameter B_STORED IN_TYPE  // the same for B
@@ -34,6 +37,7 @@
 #pragma parameter ROW_SCALES 0      // scales of 32 bytes of k: 1 of 8-bit floats, 2 or 4 of e2m1x2_t; 0: none
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
+#pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
 #pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
 #pragma parameter C_UNIT 1          // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16       // bytes per global access of C
@@ -41,6 +45,7 @@
 #pragma parameter BLOCK_N 256       // columns of C per block or pair; with GATE twice as many, of both matrices
 #pragma parameter BLOCK_K 64        // extent of one step of the main loop along k
 #pragma parameter STAGES 4          // shared buffers
+#pragma parameter CONSUMERS 1       // times four warps that store: each has 32 rows, or with 2 of them 16
 #pragma parameter PAIR 0            // 1: two blocks adjacent along m multiply as one
 #pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them
 #pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
@@ -48,7 +53,7 @@
 #pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #pragma parameter MIN_BLOCKS 1      // blocks per SM that launch bounds promise
 
-constexpr int THREADS = 256, PERSISTENT = 1, CLUSTER = PAIR ? 1 : 0;
+constexpr int THREADS = 128 * (CONSUMERS + 1), PERSISTENT = 1, CLUSTER = PAIR ? 1 : 0;
 constexpr int TILES_M = 1; // 16 rows of a warp at a time
 
 #include "blackwell_scales.cuh"
@@ -59,6 +64,7 @@ constexpr int TILES_M = 1; // 16 rows of a warp at a time
 #include "tma_store.cuh"
 #include "tma_walk.cuh"
 #include "norm.cuh"
+#include "tcgen05_short_sums.cuh"
 #if ROW_SCALES
 #include "tcgen05_scales.cuh"
 #else
@@ -68,13 +74,14 @@ constexpr int WORDS = 0, SCALE_COLUMNS = 0;
 constexpr int BLOCKS = PAIR ? 2 : 1;
 constexpr u32 PRODUCT =
     instruction_descriptor<A_STORED, B_STORED>(BLOCK_M * BLOCKS, BLOCK_N, !TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS);
+constexpr bool SHORT_PLACES = PARTS > 1 || BLOCK_SCALED;
 // Columns of tensor memory: of a tile's sums; of all sums that have room, two tiles' (of one next to many scales) or
 // four short sums; and of the scales after them.
 DEVICE constexpr int columns_of(int least) {
     return least > 256 ? 512 : least > 128 ? 256 : least > 64 ? 128 : least > 32 ? 64 : 32;
 }
 constexpr int SUM_COLUMNS = ROW_SCALES ? BLOCK_N : BLOCK_N > 16 ? columns_of(BLOCK_N) : 16;
-constexpr int PLACES = PARTS > 1 ? 4 : 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 ? 1 : 2;
+constexpr int PLACES = SHORT_PLACES && BLOCK_N <= 128 ? 4 : 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 ? 1 : 2;
 constexpr int MEMORY_COLUMNS = columns_of(PLACES * SUM_COLUMNS + SCALE_COLUMNS);
 
 // mbarriers after those of the ring: the sums of a place are complete; they have been loaded. Then the address of the
@@ -99,7 +106,7 @@ DEVICE void make_barriers() {
     }
     UNROLL for (int place = 0; place < PLACES; ++place) {
         mbarrier_init(sums_full(place), 1);
-        mbarrier_init(sums_empty(place), 4 * BLOCKS);
+        mbarrier_init(sums_empty(place), 4 * CONSUMERS * BLOCKS);
     }
 #if ROW_SCALES
     UNROLL for (int buffer = 0; buffer < 2; ++buffer) {
@@ -203,25 +210,29 @@ struct Products {
     }
     MEMBER void empty_buffer() const { umma_commit<BLOCKS>(empty(turn.slot)); }
     MEMBER void multiply_tile(int steps) {
-        if constexpr (PARTS == 1)
+        if constexpr (!SHORT_PLACES)
             begin_sums();
         for (int step = 0; within(step, steps); ++step) {
             if (step + 1 < steps)
                 cover("steady");
             else
                 cover("drain");
+            if constexpr (BLOCK_SCALED)
+                begin_sums();
             mbarrier_wait(full(turn.slot), turn.parity);
 #if ROW_SCALES
             scales.begin_step();
 #endif
             tensor_fence_after();
-            multiply_step(step == 0);
+            multiply_step(BLOCK_SCALED || step == 0);
+            if constexpr (BLOCK_SCALED)
+                end_sums();
 #if ROW_SCALES
             scales.template end_step<BLOCKS>(step + 1 == steps);
 #endif
             turn.next();
         }
-        if constexpr (PARTS == 1)
+        if constexpr (!SHORT_PLACES)
             end_sums();
     }
 };
@@ -266,41 +277,48 @@ struct Loads {
     }
 };
 
-#if PARTS > 1
-// Adds the short sums of a step to the sums of a warp's 2 x 16 rows, 64 or 16 columns at a time.
-DEVICE void add_short_sums(Loads &loads, Sums (&sums)[2]) {
-    constexpr int PIECE = BLOCK_N % 64 == 0 ? 64 : 16;
-    UNROLL for (int i = 0; i < 1 + BLOCK_K / K_STEP; ++i) {
+#if PARTS > 1 || BLOCK_SCALED
+// Adds the short sums of a step to the sums of a warp's rows, from those of half `first` on. A piece of 16 rows is
+// loaded while the one before it is added.
+DEVICE void add_short_sums(Loads &loads, int first, const StepScales &scales, Sums (&sums)[HALVES]) {
+    constexpr int ROW_PIECES = BLOCK_N / PIECE, COUNT = HALVES * ROW_PIECES;
+    UNROLL for (int i = 0; i < (BLOCK_SCALED ? 1 : 1 + BLOCK_K / K_STEP); ++i) {
+        float piece[2][PIECE / 2];
         loads.begin();
-        UNROLL for (int column = 0; column < BLOCK_N; column += PIECE) {
-            float piece[2][PIECE / 2];
-            UNROLL for (int half = 0; half < 2; ++half) tensor_load<PIECE>(piece[half], loads.at(half, column));
-            UNROLL for (int half = 0; half < 2; ++half) {
-                tensor_load_wait(piece[half]);
-                UNROLL for (int v = 0; v < PIECE / 2; ++v) {
-                    float &sum = sums[half][0][column / 2 + v];
-                    sum = sum + piece[half][v];
-                }
-            }
+        tensor_load<PIECE>(piece[0], loads.at(first, 0));
+        UNROLL for (int p = 0; p < COUNT; ++p) {
+            const int half = p / ROW_PIECES, column = p % ROW_PIECES * PIECE, next = p + 1;
+            tensor_load_wait(piece[p % 2]);
+            if (next < COUNT)
+                tensor_load<PIECE>(piece[next % 2], loads.at(first + next / ROW_PIECES, next % ROW_PIECES * PIECE));
+            else
+                loads.end();
+            UNROLL for (int v = 0; v < PIECE / 2; v += 2)
+                scales.add(&sums[half][0][column / 2 + v], &piece[p % 2][v], column, v >> 1 & 1);
         }
-        loads.end();
     }
 }
 #endif
 
-// Four warps store the rows of every tile, 16 of a warp's 32 at a time.
+// Four or eight warps store the rows of every tile, 16 of a warp's rows at a time.
 DEVICE void store_tiles(const MappedParams &params, u32 memory) {
     Loads loads = {memory};
+    const int first = first_half();
     walk_tiles(params, [&](const Tile &tile, int, const TileShare &) {
-        const int steps = steps_of(params, tile).count;
-        UNROLL for (int half = 0; half < 2; ++half) prefetch_tile(params, tile, (loads.own + half) * 16);
+        const int steps = steps_of(params, tile).count, row = (loads.own + first) * 16;
+        UNROLL for (int half = 0; half < HALVES; ++half) prefetch_tile(params, tile, row + half * 16);
+#if PARTS > 1 || BLOCK_SCALED
+        Sums sums[HALVES] = {};
+        StepScales step_scales(params, tile, row);
+        for (int step = 0; within(step, steps); ++step) {
+            step_scales.begin_step();
+            add_short_sums(loads, first, step_scales, sums);
+        }
+        UNROLL for (int half = 0; half < HALVES; ++half) {
 #if PARTS > 1
-        Sums sums[2] = {};
-        for (int step = 0; within(step, steps); ++step)
-            add_short_sums(loads, sums);
-        UNROLL for (int half = 0; half < 2; ++half) {
-            finish_float_sums(params, tile, (loads.own + half) * 16, sums[half]);
-            finish_group(params, tile, (loads.own + half) * 16, sums[half]);
+            finish_float_sums(params, tile, row + half * 16, sums[half]);
+#endif
+            finish_group(params, tile, row + half * 16, sums[half]);
         }
 #else
         loads.begin();
@@ -310,11 +328,10 @@ DEVICE void store_tiles(const MappedParams &params, u32 memory) {
                 tensor_load<BLOCK_N>(sums[0], loads.at(half, 0));
                 tensor_load_wait(sums[0]);
             }
-            const int row = (loads.own + half) * 16;
             if (half == 1)
                 loads.end();
             gate_sums(params, tile, sums);
-            finish_group(params, tile, row, sums);
+            finish_group(params, tile, row + half * 16, sums);
         }
 #endif
     });
@@ -324,16 +341,22 @@ DEVICE void store_tiles(const MappedParams &params, u32 memory) {
 // The work of a block.
 DEVICE void compute_tiles(const MappedParams &params, u32 memory) {
     const int warp = warp_uniform(thread_index() / 32);
-    if (warp == 0)
-        produce_tiles(params);
-    else if (warp == 1 && (!PAIR || rank_in_cluster() == 0))
-        multiply_tiles(params, memory);
-    else if (warp >= 4)
+    if (warp >= 4) {
+        if constexpr (CONSUMERS > 1)
+            take_registers<ENTRY, TAKEN>();
         store_tiles(params, memory);
+    } else {
+        if constexpr (CONSUMERS > 1)
+            give_registers<ENTRY, GIVEN>();
+        if (warp == 0)
+            produce_tiles(params);
+        else if (warp == 1 && (!PAIR || rank_in_cluster() == 0))
+            multiply_tiles(params, memory);
 #if ROW_SCALES
-    else if (warp >= 2)
-        copy_scales(params);
+        else if (warp >= 2)
+            copy_scales(params);
 #endif
+    }
     meet();
     if (warp == 1) {
         warp_barrier(); // its lanes may have left the barrier one by one

@@ -15,16 +15,21 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
+    MOST_SCALES,
     PRODUCT_BYTES,
     RING,
     Kind,
+    entry_registers,
+    multiplying_registers,
     requests,
+    scales_of_b,
 )
 from gensor_kernels.families.contraction.wgmma.implicit_gemm import taps
 from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_parts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.machine.roofline import SUBCORES
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PACKED, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
@@ -38,9 +43,10 @@ KINDS = {
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
     "float4": Kind(1, "peak_f4", "UTCOMMA", together=2),
     PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
+    "float8 in blocks": Kind(1, "peak_f8", "UTCQMMA", promoted=True),
 }
-#: Rows of a block, and warps: two that request and multiply, two that wait or copy scales, four that store.
-BLOCK_ROWS, WARPS = 128, 8
+#: Rows of a block, and warps that do not store: two that request and multiply, two that wait or copy scales.
+BLOCK_ROWS, OTHER_WARPS = 128, 4
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
 #: Columns of a product whose results can leave through slabs: with more, a thread has too few registers.
@@ -51,7 +57,6 @@ MEMORY_START = 800.0
 STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
-STORING_WARPS = 4.0
 #: Scales of a word; entries and bytes of a copy of words into tensor memory, with those that keep banks apart.
 WORD, COPIED_ENTRIES, COPY_BYTES = 4, 128, 512 + 16
 #: Instructions of a load of scales with its predicate and address, and of all others of a word of a step. Estimates.
@@ -62,6 +67,11 @@ ALONE = 0.5
 SCALE_TURN, PAIR_TURN = 200.0, 700.0
 #: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
 ADDED_COLUMN, ADDED = 2.0, 60.0
+#: Instructions of a warp that adds a scaled short sum, without the multiply-adds of columns, and where these choose
+#: between two scales: counted in the SASS of six Programs.
+SCALING, CHOOSING = 46.0, 30.0
+#: Short sums that have room in tensor memory, and the most columns of four.
+SHORT_PLACES, NARROW = (2, 4), 128
 
 
 def kind(workload: Workload) -> Kind | None:
@@ -71,7 +81,7 @@ def kind(workload: Workload) -> Kind | None:
     if e.is_formatted and a == b in PACKED:
         return KINDS["float4"]
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
-        return KINDS["float8"]
+        return KINDS["float8 in blocks" if extents(workload).in_blocks else "float8"]
     return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
 
 
@@ -82,7 +92,13 @@ def columns(e: Extents, kind: Kind) -> tuple[int, ...]:
     """
     if e.unit["b"] == "n":
         return tuple(range(64, 257, 64))
-    return (*range(16, 129, 16), *(() if kind.promoted else range(160, 257, 32)))
+    found = (*range(16, 129, 16), *(() if kind.parts > 1 else range(160, 257, 32)))
+    return tuple(n for n in found if not e.in_blocks or scales_of_b(n, e.group) <= MOST_SCALES)
+
+
+def storing_warps(v: Values | Columns) -> Numbers:
+    """Return the warps that store."""
+    return 4 * v["consumers"]
 
 
 def blocks(v: Values) -> Numbers:
@@ -162,24 +178,39 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
         own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
         count = steps * kind.products
+        warps = OTHER_WARPS + storing_warps(v)
         words, entries = scale_words(v, e), scale_entries(v)
         # Scales are loaded word by word, stored in rows of four words, and copied by the issuing thread.
         loads, copies = words * entries / 32, words * entries / COPIED_ENTRIES
         scaling = words * SCALE_WORD + loads * SCALE_LOAD + copies * PRODUCT_ISSUE
         return {
-            column.WARPS: np.full_like(steps, WARPS),
-            column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (WARPS / 4),
-            column.MULTIPLIES: count / WARPS,
-            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count + scaling) / WARPS,
+            column.WARPS: warps,
+            column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (warps / 4),
+            column.MULTIPLIES: count / warps,
+            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count + scaling) / warps,
             # Each product reads its elements of both operands once, and copies write them once.
             wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * steps * PRODUCT_BYTES / 128.0 + 2 * loads,
-            # The small products of a step have one short sum, each large product has another.
-            own_column.ADDING: kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED),
-            column.OUTPUTS: v["block_m"] * v["block_n"] / STORING_WARPS,
+            own_column.ADDING: adding(e, kind, width, steps, arch),
+            own_column.ROOM: np.where(width > NARROW, *SHORT_PLACES) / (1 + (kind.parts > 1) * steps),
+            column.OUTPUTS: v["block_m"] * v["block_n"] / storing_warps(v),
             column.K_STEPS: steps,
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+    return Part(("block_m", "block_n", "block_k", "cluster", "consumers"), function)
+
+
+def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers, arch: Arch) -> Numbers:
+    """Return the clocks in which storing warps add the short sums of an iteration.
+
+    Of parts, the small products of a step have one short sum, each large product has another.  Of scaled sums, eight
+    warps have half of the rows each: two on a sub-core, one of which loads while the other adds.
+    """
+    if e.in_blocks:  # loads, multiply-adds of two columns, and instructions: what takes longest
+        issued = width / 2 + 2 * (SCALING + CHOOSING * (scales_of_b(width, e.group) > 1))
+        own = np.maximum(width, issued) + ADDED
+        # Scales are loaded a step before; the first one of a sector comes from DRAM.
+        return own + np.maximum(arch.dram_latency - own, 0) / (SECTOR // 4)
+    return kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED)
 
 
 def _scales(e: Extents, arch: Arch) -> Part:
@@ -199,20 +230,28 @@ def _scales(e: Extents, arch: Arch) -> Part:
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
+        entry = np.minimum(entry_registers(v["consumers"], v["min_blocks"], arch), arch.regs_per_thread)
+        if e.in_blocks:  # storing warps take over registers of the others
+            taken = multiplying_registers(v["consumers"], v["min_blocks"], arch)
+            return {wgmma.ENTRY: entry + np.maximum(v["block_n"] // 2 + OTHER_REGISTERS - taken, 0)}
         # Short sums are added to those of both halves of a warp's rows.
         sums = e.matrices * v["block_n"] // 2 * (2 if kind.promoted else 1)
-        limit = np.minimum(arch.regs_per_sm // (32 * WARPS * v["min_blocks"]) // 8 * 8, arch.regs_per_thread)
-        return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, limit)}
+        return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, entry)}
 
-    return Part(("block_n", "min_blocks"), function)
+    return Part(("block_n", "min_blocks", "consumers"), function)
 
 
 def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
     """Return the family's part of the terms."""
     like = np.ones_like(c[column.MATH])
+    storing = storing_warps(c) * like
+    warps = OTHER_WARPS + storing
+    # Of products that run while a tile is stored, tensor memory has room for some; warps must catch up with them.
+    caught_up = 1.0 - c[own_column.ADDING] / (c[column.MATH] * warps * (1 / SUBCORES))
+    behind = np.clip(np.minimum(c[own_column.ROOM] / c[column.ITERATIONS], caught_up), 0.0, 1.0)
     return replace(
         Loop(
-            warps=WARPS * like,
+            warps=warps,
             math=c[column.MATH],
             multiplies=c[column.MULTIPLIES],
             issue=c[column.ISSUE],
@@ -226,14 +265,15 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             memory=memory,
             outputs=c[column.OUTPUTS],
             touched=c[column.K_STEPS],
-            staging=2 * (60.0 + STORING_WARPS * c[column.STAGING_CLOCKS]),
-            storing=STORING_WARPS * like,
+            staging=8 / storing * (60.0 + storing * c[column.STAGING_CLOCKS]),
+            storing=storing,
         ),
-        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, unless the same
-        # warps add its short sums, or the half that has left registers where only its sums have room.
+        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, which takes longer
+        # where the same warps add its short sums, and is the half that has left registers where only its sums have
+        # room.
         ahead=1.0,
-        behind=(c[own_column.ADDING] == 0) * np.where(c[own_column.PLACES] == 1, ALONE, 1.0),
+        behind=np.where(c[own_column.ADDING] > 0, behind, np.where(c[own_column.PLACES] == 1, ALONE, 1.0)),
         request=c[wgmma.REQUEST],
         stalls=np.maximum(np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]), c[own_column.SCALING]),
-        share=1 / WARPS,
+        share=1 / warps,
     )

@@ -68,9 +68,7 @@ class ContractionTcgen05(ContractionWgmma):
 
     def computes(self, e: Extents) -> bool:
         """Return whether the kernel computes what a Workload has in addition to a product."""
-        if e.is_formatted:
-            return not self.only_products
-        return not e.in_blocks and super().computes(e)
+        return not self.only_products if e.is_formatted else super().computes(e)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return a block's columns, the k step, whether two blocks multiply as one, ring, epilogue."""
@@ -84,7 +82,7 @@ class ContractionTcgen05(ContractionWgmma):
             Coordinate("cluster", (0,) if e.rows else (0, 1), 0, "raster", "1: two blocks along m multiply as one"),
             Coordinate("persistent", (1,), 0, "raster", "blocks walk tiles"),
             Coordinate("stages", STAGES, 1, "stages", "shared buffers"),
-            Coordinate("consumers", (1,), 2, "tile", "four warps store"),
+            Coordinate("consumers", (consumers(e),), 2, "tile", "times four warps that store"),
             store.route(route, e),
             *ends,
             bounds._replace(values=(1, 2)),
@@ -97,15 +95,14 @@ class ContractionTcgen05(ContractionWgmma):
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""
-        like = np.ones_like(columns["block_m"])
+        e, like = extents(workload), np.ones_like(columns["block_m"])
         one = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
         one |= {name: columns[name] for name in ("block_m", "block_n", "block_k")}
-        e = extents(workload)
-        left = arch.smem_per_block - RING - 4 * store.BOX_BYTES * 2 - cost.scale_bytes(columns, e)
+        left = arch.smem_per_block - RING - 4 * consumers(e) * store.BOX_BYTES * 2 - cost.scale_bytes(columns, e)
         fitting = left // cost.ring_bytes(one, e)
         return {
             "stages": np.clip(fitting, 2, 6),
-            "consumers": like,
+            "consumers": consumers(e) * like,
             "persistent": like,
             "epilogue_staged": like * (columns["block_n"] * e.matrices <= cost.SLAB_COLUMNS),
             **shared.default_epilogue(like) | {"min_blocks": like},
@@ -132,8 +129,12 @@ class ContractionTcgen05(ContractionWgmma):
         return ContractionFamily.starters(self, workload, arch)
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Let starters be pairs in turn."""
-        return [{"cluster": 1}, {"cluster": 0}] if not extents(workload).rows else [{}]
+        """Let starters be pairs in turn; where few products hide stores, those of wide tiles are copies."""
+        e = extents(workload)
+        turns = [{"cluster": 1}, {"cluster": 0}] if not e.rows else [{}]
+        if e.in_blocks and store.stores_copies(e):
+            return [turns[0] | {"epilogue_staged": store.COPIED}, turns[1], *turns]
+        return turns
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest stores."""
@@ -159,6 +160,7 @@ class ContractionTcgen05(ContractionWgmma):
             own |= {"ROW_SCALES": cost.scales(e), "BLOCK_K": program["block_k"] // cost.together(e)}
         own |= {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
+        own |= {"BLOCK_SCALED": 1, "CONSUMERS": program["consumers"]} if e.in_blocks else {}
         return own | store.constants(program.by_name) | ({"PAIR": 1} if program["cluster"] else {})
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -168,3 +170,8 @@ class ContractionTcgen05(ContractionWgmma):
         if p["cluster"] and e.unit["b"] == "k" and not e.gate:
             rows["b"] //= 2  # of a gate each block fetches one matrix
         return tma.launches(program, workload, self.name, self.tile(program), int(cost.shared_bytes(p, e)), rows)
+
+
+def consumers(e: Extents) -> int:
+    """Return how many times four warps store: scales take twice as many."""
+    return 2 if e.in_blocks else 1

@@ -26,7 +26,7 @@ RULES = Rules(
         Rule("Two blocks of a cluster multiply as a pair, along m.", "CLUSTER == PAIR", given=True, asserted=False),
         wgmma.RING,
         Rule(
-            "Tensor memory has the sums of two tiles, or four short sums, of as many blocks as are promised.",
+            "Tensor memory has the sums of two tiles, or up to four short sums, of as many blocks as are promised.",
             "MIN_BLOCKS * MEMORY_COLUMNS <= 512",
         ),
         # ---- operands
@@ -71,14 +71,22 @@ RULES = Rules(
             " and TileA.K_CONTIGUOUS and TileB.K_CONTIGUOUS and BLOCK_K == UNIT and not GATE)",
             given=True,
         ),
+        Rule(
+            "A plain product of 8-bit floats is scaled, a step at a time by one scale of B or two.",
+            "not BLOCK_SCALED or (is_eight_bit_float(A_STORED) and BLOCK_K == SCALED_COLUMNS and SCALES_OF_B <= 2"
+            " and not GATE and not RAGGED_ROWS and not NORM and A_WINDOW == 0 and B_WINDOW == 0)",
+            given=True,
+        ),
+        Rule("Eight warps store scaled sums, else four.", "CONSUMERS == (2 if BLOCK_SCALED else 1)", given=True),
         Rule("Rows are normalised where all of them are: in the workspace.", "not NORM or SPLIT", given=True),
         # ---- registers
         Rule("Registers are promised.", "MIN_BLOCKS >= 1", given=True),
         Rule(
             "The sums of a row fit the registers.",
-            "(BLOCK_N + 124 if PARTS > 1 else BLOCK_N // 2 + 62) <= minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255)",
+            "(BLOCK_N // 2 + PIECE + 40 if BLOCK_SCALED else BLOCK_N + 124 if PARTS > 1 else BLOCK_N // 2 + 62)"
+            " <= (TAKEN if BLOCK_SCALED else minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255))",
         ),
-        Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224"),
+        Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224 or BLOCK_SCALED"),
         # ---- results
         *wgmma.RESULTS,
         shared.COLUMNS_OF_C,
@@ -101,10 +109,13 @@ RULES = Rules(
         " else 64 if BLOCK_N > 32 else 32 if BLOCK_N > 16 else 16",
         "WORDS": "BLOCK_K // 128 * ROW_SCALES",
         "SCALE_COLUMNS": "WORDS * 4 * (1 + (BLOCK_N + 127) // 128)",
-        "PLACES": "4 if PARTS > 1 else 1 if 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 else 2",
+        "PLACES": "4 if (PARTS > 1 or BLOCK_SCALED) and BLOCK_N <= 128"
+        " else 1 if 2 * SUM_COLUMNS + SCALE_COLUMNS > 512 else 2",
         "USED_COLUMNS": "PLACES * SUM_COLUMNS + SCALE_COLUMNS",
         "MEMORY_COLUMNS": "512 if USED_COLUMNS > 256 else 256 if USED_COLUMNS > 128 else 128 if USED_COLUMNS > 64"
         " else 64 if USED_COLUMNS > 32 else 32",
+        "PIECE": "minimum(power_of_two_in(BLOCK_N), 32 if BLOCK_N > 192 else 64)",
+        **{name: wgmma.RULES.derived[name] for name in ("SCALED_COLUMNS", "SCALES_OF_B", *wgmma.REGISTERS)},
         "STEPS": "TAPS * ((maximum(K // TAPS, 1) + STEP - 1) // STEP)",
         "EPILOGUE_STAGED": "ROUTE == 1",
         "STORE_COPIES": "ROUTE == 3",
