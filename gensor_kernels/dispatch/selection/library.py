@@ -285,8 +285,8 @@ class Library:
         self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
         self.residuals: dict[str, float | None] = {}
-        #: ways to launch the kernels of a list, by their digests; see predict.predict
-        self.ways: dict[tuple[str, ...], Any] = {}
+        #: stored kernels that are predicted together, by the digest of each; see predict.predict
+        self.groups: dict[str, Any] = {}
         self._near: dict[Hashable, tuple[Sizes, object, list[Kernel]]] = {}
 
     def _join(self, contents: Contents) -> None:
@@ -443,6 +443,11 @@ class Library:
         """Return every class whose binaries compute `workload`, whatever epilogues are compiled into them."""
         self.include(workload)
         return [shelf for shelf in self._shelves.get(types_of(workload), ()) if _reads(shelf.serves, workload)]
+
+    def alike(self, kernel: Kernel) -> list[Kernel]:
+        """Return the stored kernels of the types of a kernel."""
+        shelves = self._shelves.get(types_of(kernel.serves), ())
+        return [each for shelf in shelves for each in (*shelf.portfolio, *shelf.others)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
         """Return the Workloads a kernel was measured on, with the median in microseconds."""

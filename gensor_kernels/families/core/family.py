@@ -215,6 +215,10 @@ class Family:
         """Return what lattices tabulate for ``legal`` in addition."""
         return ()
 
+    def settled(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray | None:
+        """Return which Programs are legal for some sizes of the Workload's class, or None where that is not known."""
+        return None
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which complete Programs compile and can be launched; bool array."""
         raise NotImplementedError

@@ -97,8 +97,12 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *cluster.cluster_parts(e),
         _products(own, e, arch),
         _registers(own, e, arch),
-        Part(("block_m", "block_n", "block_k", "stages", "cluster"), lambda v: {column.RING: ring_bytes(v, e)}),
-        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        Part(
+            ("block_m", "block_n", "block_k", "stages", "cluster"),
+            lambda v: {column.RING: ring_bytes(v, e)},
+            fixed=True,
+        ),
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}, fixed=True),
         requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
@@ -126,7 +130,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.K_STEPS: steps,
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+    return Part(("block_m", "block_n", "block_k", "cluster"), function, fixed=True)
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
@@ -136,7 +140,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         limit = np.minimum(arch.regs_per_sm // (32 * WARPS * v["min_blocks"]) // 8 * 8, arch.regs_per_thread)
         return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, limit)}
 
-    return Part(("block_n", "min_blocks"), function)
+    return Part(("block_n", "min_blocks"), function, fixed=True)
 
 
 def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
