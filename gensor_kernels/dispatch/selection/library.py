@@ -257,7 +257,7 @@ class Library:
         """Return another Library of the same contents without timings."""
         with self._taking:
             found = Library(self.contents, self._read, self.arch, timeless=True)
-            found._types = dict(self._types)
+            found._types, found._refused = dict(self._types), set(self._refused)
             return found
 
     def include(self, workload: Workload | None) -> None:
@@ -301,7 +301,8 @@ class Library:
         """Return contents without kernels that were refused, and without timings where these must not count."""
         if self._timeless or config.always_deterministic():
             contents = replace(contents, timings={})
-        kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
+        refused = self._refused
+        kept = {n: each for n, each in contents.kernels.items() if refused.isdisjoint((n, each.program.family))}
         return replace(contents, kernels=kept)
 
     def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
@@ -352,7 +353,7 @@ class Library:
             self._near, self.epoch = {}, object()
 
     def refuse(self, names: Iterable[str]) -> None:
-        """Remove stored kernels for the rest of the process, whatever the stores hold."""
+        """Remove stored kernels, or all of a family, for the rest of the process, whatever the stores hold."""
         with self._taking:
             self._refused |= set(names)
             self._take(self.contents)

@@ -162,6 +162,8 @@ class Family:
     #: whether alignment classes from 4 bytes on only bound the widths of accesses, which are coordinates: kernels of
     #: several classes are then predicted together
     alignment_bounds_widths = False
+    #: whether blocks of its launches all wait for one another, which not every device starts together
+    together = False
     #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
     needs: tuple[Need, ...] = ()
 
