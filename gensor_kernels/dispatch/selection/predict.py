@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -108,9 +109,15 @@ def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray
 def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
     """See `predict`, of a few Programs; infinity off the Workload's lattice and where they are not legal."""
     seconds = np.full(len(programs), math.inf)
-    places, values = _seconds(Roster(family, programs), workload, arch)
+    places, values = _seconds(_roster(family, tuple(programs)), workload, arch)
     seconds[places] = values
     return seconds.tolist()
+
+
+@lru_cache(maxsize=64)
+def _roster(family: Family, programs: tuple[Program, ...]) -> Roster:
+    """Return a Roster of a few Programs; starters are the same for many Workloads."""
+    return Roster(family, programs)
 
 
 def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Library | None = None) -> float | None:
