@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.arch import DEPENDENT_LAUNCH, Arch
 
@@ -65,8 +66,14 @@ def relaxed_capture() -> Iterator[None]:
 
 #: Older drivers have the launch from 11.8 on, but graphs whose edges can stand for it from 12.3 on.
 OLDEST_DRIVER = 12030
+#: The driver's numbers for blocks that are too many to start together, and for devices where none do (cuda.h).
+APART = (720, 801)
 #: Values in the driver's enumeration of attributes (cuda.h).
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
+
+
+class ResidencyError(BuildError):
+    """The device does not start all blocks of a launch together: other processes or contexts have multiprocessors."""
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -121,7 +128,13 @@ def choose_launch(
     if launch.together and not launch.per_sm:
 
         def cooperative(grid: tuple[int], block: tuple[int], given: Any, shared_bytes: int) -> None:
-            function(grid, block, given, shared_bytes, None, True)
+            try:
+                function(grid, block, given, shared_bytes, None, True)
+            except Exception as error:
+                # CuPy itself raises a ValueError where it counts fewer places than blocks.
+                if isinstance(error, ValueError) or getattr(error, "status", 0) in APART:
+                    raise ResidencyError(f"the {launch.grid} blocks of {launch.entry} do not start together") from error
+                raise
 
         return _attributed(cooperative, function, launch, launch.grid, stream, COOPERATIVE)
     if (

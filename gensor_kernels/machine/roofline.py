@@ -90,6 +90,10 @@ class Terms:
     #: share of its clock that the chip loses to its power limit while all math pipes are busy; see ``Arch.heat``
     heat: np.ndarray | float = 0.0
 
+    def where(self, chosen: np.ndarray) -> Terms:
+        """Return the terms of the Programs that a mask (n,) chooses."""
+        return Terms(**{name: each[chosen] if np.ndim(each) else each for name, each in vars(self).items()})
+
 
 def promised_registers(warps: np.ndarray, arch: Arch) -> np.ndarray:
     """Return the registers that ptxas gives a thread at most where launch bounds promise ``warps`` on one SM.

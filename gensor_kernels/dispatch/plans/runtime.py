@@ -11,6 +11,7 @@ import numpy as np
 
 from gensor_kernels import config
 from gensor_kernels.devices.device import Device
+from gensor_kernels.devices.driver import ResidencyError
 from gensor_kernels.dispatch.calls.arguments import Operands, named_dtype, wider_result
 from gensor_kernels.dispatch.functions.base import Function
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
@@ -22,6 +23,7 @@ from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.power_mode import watch
 from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
 
 from . import make, recorded, ways
@@ -85,10 +87,21 @@ class Runtime(TunedCalls):
         else:
             self._note_hit(plan)
         try:
-            return _serve(plan, operands)
+            try:
+                return _serve(plan, operands)
+            except ResidencyError as error:
+                self._refuse_teams(error)
+                plan = self._plan(key, function, operands, parameters, precision)
+                return _serve(plan, operands)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
         return _serve(plan, operands)
+
+    def _refuse_teams(self, error: ResidencyError) -> None:
+        """Plan all calls again without kernels whose blocks wait for one another, for the rest of the process."""
+        config.logger().warning("%s: other kernels serve in their place on this device", error)
+        self.library.refuse([name for name, family in FAMILIES.items() if family.together])
+        self.expire()
 
     def _plan(self, key: Key, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Plan:
         """Make the Plan of a new kind of call, for which other threads with such a call wait, and no others."""

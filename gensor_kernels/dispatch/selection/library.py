@@ -257,7 +257,7 @@ class Library:
         """Return another Library of the same contents without timings."""
         with self._taking:
             found = Library(self.contents, self._read, self.arch, timeless=True)
-            found._types = dict(self._types)
+            found._types, found._refused = dict(self._types), set(self._refused)
             return found
 
     def include(self, workload: Workload | None) -> None:
@@ -285,8 +285,8 @@ class Library:
         self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
         self.residuals: dict[str, float | None] = {}
-        #: ways to launch the kernels of a list, by their digests; see predict.predict
-        self.ways: dict[tuple[str, ...], Any] = {}
+        #: stored kernels that are predicted together, by the digest of each; see predict.predict
+        self.groups: dict[str, Any] = {}
         self._near: dict[Hashable, tuple[Sizes, object, list[Kernel]]] = {}
 
     def _join(self, contents: Contents) -> None:
@@ -301,7 +301,8 @@ class Library:
         """Return contents without kernels that were refused, and without timings where these must not count."""
         if self._timeless or config.always_deterministic():
             contents = replace(contents, timings={})
-        kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
+        refused = self._refused
+        kept = {n: each for n, each in contents.kernels.items() if refused.isdisjoint((n, each.program.family))}
         return replace(contents, kernels=kept)
 
     def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
@@ -352,7 +353,7 @@ class Library:
             self._near, self.epoch = {}, object()
 
     def refuse(self, names: Iterable[str]) -> None:
-        """Remove stored kernels for the rest of the process, whatever the stores hold."""
+        """Remove stored kernels, or all of a family, for the rest of the process, whatever the stores hold."""
         with self._taking:
             self._refused |= set(names)
             self._take(self.contents)
@@ -443,6 +444,11 @@ class Library:
         """Return every class whose binaries compute `workload`, whatever epilogues are compiled into them."""
         self.include(workload)
         return [shelf for shelf in self._shelves.get(types_of(workload), ()) if _reads(shelf.serves, workload)]
+
+    def alike(self, kernel: Kernel) -> list[Kernel]:
+        """Return the stored kernels of the types of a kernel."""
+        shelves = self._shelves.get(types_of(kernel.serves), ())
+        return [each for shelf in shelves for each in (*shelf.portfolio, *shelf.others)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
         """Return the Workloads a kernel was measured on, with the median in microseconds."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import itemgetter
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,25 +17,39 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
-from .library import Kernel, Library
-
-#: Lists of kernels whose ways a library keeps.
-MOST_LISTS = 256
+from .library import Form, Kernel, Library
 
 
-class Group(NamedTuple):
-    """Kernels that one evaluation predicts: the places of their ways in a list, the class of all, their Programs."""
+class Group:
+    """Kernels of one form, with the Programs that each may be launched as: one evaluation predicts all of them."""
 
-    places: list[int]
-    serves: Workload
-    roster: Roster
+    def __init__(self, kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]):
+        widest: dict[str, int] = {}
+        joined: list[Program] = []
+        #: the place of a kernel's first Program, and its Programs, by its digest
+        self.ways: dict[str, tuple[int, list[Program]]] = {}
+        for kernel in kernels:
+            widest |= {name: max(each, widest.get(name, 0)) for name, each in kernel.serves.alignment}
+            self.ways[kernel.digest] = len(joined), programs(kernel)
+            joined += self.ways[kernel.digest][1]
+        self._serves = replace(kernels[0].serves, alignment=tuple(widest.items()))
+        self._roster, self._count = Roster(FAMILIES[kernels[0].program.family], joined), len(joined)
+        self._last: tuple[Workload, Arch, list[float]] | None = None
 
+    def seconds(self, kernel: Kernel, workload: Workload, arch: Arch) -> list[float]:
+        """Return the seconds of a kernel's Programs for a Workload; infinite where they are not legal.
 
-class Ways(NamedTuple):
-    """The Programs that each kernel of a list may be launched as, and groups of all of these."""
-
-    programs: list[list[Program]]
-    groups: list[Group]
+        Those of the last Workload are kept: kernels of a group are predicted one after another.
+        """
+        last = self._last
+        if last is None or last[:2] != (workload, arch):
+            seconds, wanted = np.full(self._count, math.inf), workload.stored_as(self._serves)
+            if self._roster.family.serves(wanted, arch) is None:
+                places, values = _seconds(self._roster, wanted, arch)
+                seconds[places] = values
+            self._last = last = workload, arch, seconds.tolist()
+        first, programs = self.ways[kernel.digest]
+        return last[2][first : first + len(programs)]
 
 
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library | None = None) -> list[float]:
@@ -44,69 +57,47 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 
     What does not depend on sizes is kept with ``library`` for the next Workload.
     """
-    ways = _ways(kernels, library, "own", lambda kernel: [kernel.program])
-    return _predict(ways, workload, arch)
+    groups = _groups(kernels, library, lambda kernel: [kernel.program])
+    return [group.seconds(kernel, workload, arch)[0] for kernel, group in zip(kernels, groups, strict=True)]
 
 
 def predict_divided(
     kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library
 ) -> list[tuple[Program, float]]:
     """Return the best of each kernel's ways to divide k among blocks, and its predicted seconds; see `predict`."""
-    ways = _ways(kernels, library, "divided", library.divided)
-    seconds = iter(_predict(ways, workload, arch))
-    # `zip` ends with `own`, before it takes one of the following seconds.
-    return [min(zip(own, seconds, strict=False), key=itemgetter(1)) for own in ways.programs]
-
-
-def _ways(
-    kernels: Sequence[Kernel], library: Library | None, kind: str, programs: Callable[[Kernel], list[Program]]
-) -> Ways:
-    """Return the ways to launch kernels, which follow from their digests and the ``kind`` of ways."""
-    if library is None:
-        return _group(kernels, programs)
-    key = (kind, *[kernel.digest for kernel in kernels])
-    kept = library.ways  # another takes its place when the library's contents change
-    found: Ways | None = kept.get(key)
-    if found is None:
-        if len(kept) >= MOST_LISTS:
-            kept.clear()
-        found = kept[key] = _group(kernels, programs)
+    found = []
+    for kernel, group in zip(kernels, _groups(kernels, library, library.divided), strict=True):
+        seconds = group.seconds(kernel, workload, arch)
+        least = min(seconds)
+        found.append((group.ways[kernel.digest][1][seconds.index(least)], least))
     return found
 
 
-def _group(kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]) -> Ways:
-    own = [programs(kernel) for kernel in kernels]
-    forms: dict[Hashable, tuple[dict[str, int], Kernel, list[int], list[Program]]] = {}
-    first = 0
-    for kernel, ways in zip(kernels, own, strict=True):
-        family, layout, alignment = kernel.form
-        free = FAMILIES[family].alignment_bounds_widths
-        form = family, layout, tuple(min(each, 4) for _, each in alignment) if free else alignment
-        widest, _, places, joined = forms.setdefault(form, ({}, kernel, [], []))
-        widest |= {name: max(each, widest.get(name, 0)) for name, each in alignment}
-        places += range(first, first + len(ways))
-        joined += ways
-        first += len(ways)
-    groups = [
-        Group(
-            places,
-            replace(kernel.serves, alignment=tuple(widest.items())),
-            Roster(FAMILIES[kernel.program.family], joined),
-        )
-        for widest, kernel, places, joined in forms.values()
-    ]
-    return Ways(own, groups)
+def _groups(
+    kernels: Sequence[Kernel], library: Library | None, programs: Callable[[Kernel], list[Program]]
+) -> list[Group]:
+    """Return the group of each kernel: all of its form that the library stores, and of others those that are here."""
+    known: dict[str, Group] = {} if library is None else library.groups
+    strange: dict[tuple[object, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        if kernel.digest in known:
+            continue
+        if library is not None and kernel.digest in library.contents.kernels:
+            form = _form(kernel)
+            group = Group([each for each in library.alike(kernel) if _form(each) == form], library.divided)
+            known.update(dict.fromkeys(group.ways, group))
+        else:
+            strange.setdefault(_form(kernel), []).append(kernel)
+    made = {each.digest: group for some in strange.values() for group in [Group(some, programs)] for each in some}
+    return [made.get(kernel.digest) or known[kernel.digest] for kernel in kernels]
 
 
-def _predict(ways: Ways, workload: Workload, arch: Arch) -> list[float]:
-    """Return the seconds of all ways."""
-    seconds = np.full(sum(map(len, ways.programs)), math.inf)
-    for group in ways.groups:
-        wanted = workload.stored_as(group.serves)
-        if group.roster.family.serves(wanted, arch) is None:
-            legal, values = _seconds(group.roster, wanted, arch)
-            seconds[np.take(group.places, legal)] = values
-    return seconds.tolist()
+def _form(kernel: Kernel) -> Form:
+    """Return what kernels that are predicted together have in common."""
+    family, layout, alignment = kernel.form
+    if FAMILIES[family].alignment_bounds_widths:
+        alignment = tuple((name, min(each, 4)) for name, each in alignment)
+    return family, layout, alignment
 
 
 def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray, np.ndarray | list[float]]:
@@ -118,9 +109,15 @@ def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray
 def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
     """See `predict`, of a few Programs; infinity off the Workload's lattice and where they are not legal."""
     seconds = np.full(len(programs), math.inf)
-    places, values = _seconds(Roster(family, programs), workload, arch)
+    places, values = _seconds(_roster(family, tuple(programs)), workload, arch)
     seconds[places] = values
     return seconds.tolist()
+
+
+@lru_cache(maxsize=64)
+def _roster(family: Family, programs: tuple[Program, ...]) -> Roster:
+    """Return a Roster of a few Programs; starters are the same for many Workloads."""
+    return Roster(family, programs)
 
 
 def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Library | None = None) -> float | None:

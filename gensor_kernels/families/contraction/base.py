@@ -103,6 +103,10 @@ class ContractionFamily(Ruled):
         """Return what macros say: those of a whole k differ (SPLIT, STREAM), but where a norm's rows do not fit."""
         return bool(extents(workload).norm) and super().is_covered(other, program, workload)
 
+    def steady(self, workload: Workload) -> bool:
+        """Whole rows, groups, scales and prologues add numbers of their sizes."""
+        return extents(workload).is_steady
+
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""
         return extents(workload).is_plain

@@ -6,7 +6,7 @@ limits, epilogue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Facts, Part, Values
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, fixed_us, promised_registers, residency
 
@@ -300,6 +301,7 @@ def searching(e: Extents) -> float:
     return SEARCH * (e.batch // 32 + 1) if e.rows else 0.0
 
 
-def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
-    """Return the complete terms of a contraction from a family's loop."""
-    return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))
+def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Callable[[], Loop]) -> Terms:
+    """Return the complete terms of a contraction from a family's loop, which of plain products is found once."""
+    plain = e.is_plain and facts is None
+    return complete_terms(c, e, arch, once(c, "terms", plain, lambda: fixed_terms(c, e, arch, facts, loop())))

@@ -75,7 +75,12 @@ class Extents(Product):
     def is_plain(self) -> bool:
         """Whether a step of the main loop is the same for every size: nothing is read through a window, prepared,
         scaled, normalised, or of groups."""
-        return not (self.window or self.prologue or self.scaled or self.norm or self.rows)
+        return self.is_steady and not self.window
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether rows are not normalised, scaled, prepared or of groups."""
+        return not (self.prologue or self.scaled or self.norm or self.rows)
 
     @property
     def matrices(self) -> int:

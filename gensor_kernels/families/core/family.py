@@ -162,6 +162,8 @@ class Family:
     #: whether alignment classes from 4 bytes on only bound the widths of accesses, which are coordinates: kernels of
     #: several classes are then predicted together
     alignment_bounds_widths = False
+    #: whether blocks of its launches all wait for one another, which not every device starts together
+    together = False
     #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
     needs: tuple[Need, ...] = ()
 
@@ -214,6 +216,10 @@ class Family:
     def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Return what lattices tabulate for ``legal`` in addition."""
         return ()
+
+    def settled(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray | None:
+        """Return which Programs are legal for some sizes of the Workload's class, or None where that is not known."""
+        return None
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which complete Programs compile and can be launched; bool array."""

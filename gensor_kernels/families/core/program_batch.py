@@ -84,6 +84,8 @@ class _Known:
     coordinates: tuple[Coordinate, ...]
     places: np.ndarray
     columns: Listed
+    #: whether only sizes forbid any of them; see `Family.settled`
+    settled: bool
 
 
 class Roster:
@@ -109,6 +111,8 @@ class Roster:
             return known.places, self.family.terms(columns, workload, arch)
         if not legal.any():
             return known.places[:0], None
+        if known.settled:  # those that only sizes forbid have numbers, too
+            return known.places[legal], self.family.terms(columns, workload, arch).where(legal)
         return known.places[legal], self.family.terms(columns.where(legal), workload, arch)
 
     def _class(self, workload: Workload, arch: Arch, parts: Sequence[Part]) -> _Known:
@@ -124,9 +128,12 @@ class Roster:
             values = np.array(rows, dtype=np.int64).reshape(len(rows), len(names))  # of no Programs, too few axes
             places = on_lattice(values, coordinates)
             columns = Listed(coordinates, [part for part in parts if part.fixed], values[places])
+            settled = self.family.settled(columns, workload, arch)
+            if settled is not None and not settled.all():
+                places, columns = places[settled], columns.where(settled)
             if len(self._known) >= MOST_CLASSES:
                 self._known.clear()
-            known = self._known[of] = _Known(coordinates, places, columns)
+            known = self._known[of] = _Known(coordinates, places, columns, settled is not None)
         return known
 
 

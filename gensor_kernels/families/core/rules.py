@@ -142,15 +142,18 @@ class Bound:
         self._fixed = [each for each in every if not each[0].sized]
         self._sized = [each for each in every if each[0].sized]
 
-    def legal(self, columns: Columns, computed: Computed, sizes: Mapping[str, Numbers], plain: bool) -> np.ndarray:
-        """Return which Programs fulfil all rules.
+    def settled(self, columns: Columns, computed: Computed, sizes: Mapping[str, Numbers], steady: bool) -> np.ndarray:
+        """Return which Programs fulfil the rules that hold or not for every size of a ``steady`` class.
 
-        ``computed`` gives the numbers that the family computes; they are the same for every size of a ``plain`` class.
+        ``computed`` gives the numbers that the family computes, which are the same for every such size.
         """
+        return once(columns, "legal", steady, lambda: self._hold(self._fixed, columns, {**computed(columns), **sizes}))
+
+    def legal(self, columns: Columns, computed: Computed, sizes: Mapping[str, Numbers], steady: bool) -> np.ndarray:
+        """Return which Programs fulfil all rules; see `settled`."""
         if isinstance(columns, Gathered):
             return self._legal_of_lattice(columns, computed, sizes)
-        fixed = once(columns, "legal", plain, lambda: self._hold(self._fixed, columns, {**computed(columns), **sizes}))
-        held: np.ndarray = fixed & self._hold(self._sized, columns, sizes)
+        held: np.ndarray = self.settled(columns, computed, sizes, steady) & self._hold(self._sized, columns, sizes)
         return held
 
     def _legal_of_lattice(self, columns: Gathered, computed: Computed, sizes: Mapping[str, Numbers]) -> np.ndarray:
@@ -236,15 +239,23 @@ class Ruled(Family):
         """See Bound.parts."""
         return bound(self, workload, arch).parts(self.sizes(workload))
 
+    def steady(self, workload: Workload) -> bool:
+        """Return whether `known` and `computed` are the same for every size with the same coordinates."""
+        return False
+
+    def settled(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray | None:
+        """Return which Programs fulfil all rules but those about sizes."""
+        if not self.steady(workload):
+            return None
+        return bound(self, workload, arch).settled(columns, *self._numbers(workload, arch))
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which Programs fulfil all rules."""
+        rules = once(columns, "rules", self.steady(workload), lambda: bound(self, workload, arch))
+        return rules.legal(columns, *self._numbers(workload, arch))
 
-        def computed(some: Columns) -> Mapping[str, Numbers]:
-            return self.computed(some, workload, arch)
-
-        plain = self.sizeless(workload)
-        rules = once(columns, "rules", plain, lambda: bound(self, workload, arch))
-        return rules.legal(columns, computed, self.sizes(workload), plain)
+    def _numbers(self, workload: Workload, arch: Arch) -> tuple[Computed, Mapping[str, Numbers], bool]:
+        return lambda some: self.computed(some, workload, arch), self.sizes(workload), self.steady(workload)
 
 
 @lru_cache(maxsize=4096)

@@ -45,7 +45,7 @@ class Windows(Ruled):
         none = 0 * tried["block_c"]
         launch = dict.fromkeys(self.rules.computed, none)
         columns = {**tried, "min_blocks": none}
-        return bound(self, workload, arch).legal(columns, lambda _: launch, self.sizes(workload), plain=False)
+        return bound(self, workload, arch).legal(columns, lambda _: launch, self.sizes(workload), steady=False)
 
     def kind(self, c: Columns) -> Sequence[np.ndarray]:
         """Return what starters differ in."""

@@ -8,6 +8,7 @@ minimum cut is the optimum, also with residual edges and tensors with many reade
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ class Network:
     def source_side(self, source: int, sink: int) -> set[int]:
         """Return the vertices on the source's side of a minimum cut, the fewest possible.
 
-        The capacities that are left change; a network is cut once.
+        What was sent stays sent: after `join` of more capacities only the difference is to be found.
         """
         for vertex in self._room[source].keys() & self._room[sink].keys():
             self._send([source, vertex, sink])
@@ -65,8 +66,8 @@ class Network:
         return before
 
 
-#: Parts of a microsecond that times are rounded to.
-PARTS = 10_000
+#: Parts of a microsecond that times are rounded to, and more than all times of a graph.
+PARTS, NEVER = 10_000, 2**62
 
 
 @dataclass(frozen=True)
@@ -96,36 +97,44 @@ def total(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor], last:
     return own + sum(each.crossing(last)[0] for each in tensors)
 
 
-def choose(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
-    """Return for each node whether it has channels last, so that `total` is least; channels first where equal.
+class Choice:
+    """Layouts for which `total` is least, channels first where equal; known again after times of readers have grown.
 
     `times` are microseconds with channels first and with channels last, infinite for a layout that a node cannot have.
     """
-    known = [value for pair in times for value in pair]
-    known += [value for each in tensors for value in (each.conversion, *each.direct.values())]
-    never = sum(_parts(value) for value in known if math.isfinite(value)) + 1
 
-    def capacity(value: float) -> int:
-        return _parts(value) if math.isfinite(value) else never
+    def __init__(self, times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]):
+        self._network = network = Network()
+        self._source, self._sink = network.vertex(), network.vertex()
+        self._nodes = nodes = [network.vertex() for _ in times]
+        #: the two copies of each tensor: with channels last, and first
+        self._copies = [(network.vertex(), network.vertex()) for _ in tensors]
+        for node, (first, last) in zip(nodes, times, strict=True):
+            network.join(self._source, node, _parts(first))  # cut where the node is on the sink's side
+            network.join(node, self._sink, _parts(last))
+        for number, (tensor, (copy_last, copy_first)) in enumerate(zip(tensors, self._copies, strict=True)):
+            made = nodes[tensor.made]
+            # A cut takes the copy, or each reader's own way.
+            network.join(copy_last, made, _parts(tensor.conversion))
+            network.join(made, copy_first, _parts(tensor.conversion))
+            for reader, last in itertools.product(tensor.readers, (True, False)):
+                self.slow(number, reader, last, tensor.direct.get((reader, last), math.inf))
 
-    network = Network()
-    source, sink = network.vertex(), network.vertex()
-    nodes = [network.vertex() for _ in times]
-    for node, (first, last) in zip(nodes, times, strict=True):
-        network.join(source, node, capacity(first))  # cut where the node is on the sink's side
-        network.join(node, sink, capacity(last))
-    for tensor in tensors:
-        made = nodes[tensor.made]
-        # A copy with channels last, and one with channels first: a cut takes the copy, or each reader's own way.
-        copies = network.vertex(), network.vertex()
-        network.join(copies[0], made, capacity(tensor.conversion))
-        network.join(made, copies[1], capacity(tensor.conversion))
-        for reader in tensor.readers:
-            network.join(nodes[reader], copies[0], capacity(tensor.direct.get((reader, True), math.inf)))
-            network.join(copies[1], nodes[reader], capacity(tensor.direct.get((reader, False), math.inf)))
-    side = network.source_side(source, sink)
-    return [node in side for node in nodes]
+    def slow(self, tensor: int, reader: int, last: bool, more: float) -> None:
+        """Add microseconds to a reader's with channels last or first that reads a tensor in the other layout."""
+        node, copies = self._nodes[reader], self._copies[tensor]
+        self._network.join(*((node, copies[0]) if last else (copies[1], node)), _parts(more))
+
+    def last(self) -> list[bool]:
+        """Return for each node whether it has channels last."""
+        side = self._network.source_side(self._source, self._sink)
+        return [node in side for node in self._nodes]
+
+
+def choose(times: Sequence[tuple[float, float]], tensors: Sequence[Tensor]) -> list[bool]:
+    """Return for each node whether it has channels last; see Choice."""
+    return Choice(times, tensors).last()
 
 
 def _parts(value: float) -> int:
-    return round(value * PARTS)
+    return round(value * PARTS) if math.isfinite(value) else NEVER

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gensor_kernels.graph.ir.graph import Graph, Node
 
-from .choice import Tensor, choose, total
+from .choice import Choice, Tensor, total
 from .times import LAST, Times, in_order, weight_orders
 
 #: Operators whose kernels take both layouts, with different times.
@@ -154,11 +154,10 @@ class _Choice:
             for reader in readers:
                 if reader and self._may_cross(name, self.nodes[reader - 1]):
                     direct[name] |= {(reader, False): 0.0, (reader, True): 0.0}
+        tensors = {name: Tensor(*each, self.times.conversion(name), direct[name]) for name, each in self.names.items()}
+        numbers, choice = {name: number for number, name in enumerate(tensors)}, Choice(self.own, [*tensors.values()])
         while True:
-            tensors = {
-                name: Tensor(*self.names[name], self.times.conversion(name), direct[name]) for name in self.names
-            }
-            last = choose(self.own, list(tensors.values()))
+            last = choice.last()
             unknown = {
                 (name, reader, last[reader])
                 for name, (writer, readers) in self.names.items()
@@ -169,8 +168,9 @@ class _Choice:
                 break
             for name, reader, side in unknown:
                 node = replace(self.nodes[reader - 1], layout="last" if side else "first")
-                more = self.times.of(node, not side) - self.own[reader][side]
-                direct[name][reader, side] = max(more, 0.0)
+                more = max(self.times.of(node, not side) - self.own[reader][side], 0.0)
+                direct[name][reader, side] = more
+                choice.slow(numbers[name], reader, side, more)
             known |= unknown
         nothing = [False] * len(last)
         return self._write(tensors, last, total(self.own, list(tensors.values()), nothing))

@@ -99,7 +99,7 @@ def _about(graph: Graph, node: Node, made: Mapping[str, Made], orders: Orders) -
     for name in (*node.inputs, *(step.operand for step in node.epilogue)):
         spec = None if name in made or not name else graph.spec(name)
         values = graph.constants[name].tobytes() if _is_index(graph, name) else b""
-        tensors.append(made.get(name) if spec is None else (spec.dtype.name, spec.shape, values, orders.get(name)))
+        tensors.append(made.get(name) if spec is None else (spec.dtype, spec.shape, values, orders.get(name)))
     steps = tuple((step.name, step.scalar is None) for step in node.epilogue)
     attributes = repr(sorted(node.attributes.items())) if node.attributes else ""
     return node.op, attributes, tuple(tensors), steps, node.layout, len(node.outputs)

@@ -100,7 +100,7 @@ def _outputs(node: Node, types: Sequence[Any], data: Mapping[int, np.ndarray]) -
 def key_of(value: Any) -> Hashable:
     """Return a key of an attribute, of a constant, or of several of them by name."""
     if isinstance(value, np.ndarray):
-        return value.dtype.name, value.shape, blake2b(value.tobytes(), digest_size=16).digest()
+        return value.dtype, value.shape, blake2b(value.tobytes(), digest_size=16).digest()
     if isinstance(value, dict):
         return tuple((name, key_of(each)) for name, each in sorted(value.items()))
     return type(value), value

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from gensor_database.lazy import cached_property
 
@@ -215,9 +214,9 @@ class Expression:
 
     def operations(self, sizes: Mapping[str, int]) -> int:
         """Arithmetic operations: body and combine at every point, the map at every output."""
-        points = int(np.prod([axis.size(sizes) for axis in (*self.parallel, *self.over)], dtype=object))
+        points = prod(axis.size(sizes) for axis in (*self.parallel, *self.over))
         each = sum(map(_operations, self.body)) + (self.combiner.operations if self.combiner else 0)
-        return points * each + sum(map(_operations, self._maps)) * int(np.prod(self.shape(sizes), dtype=object))
+        return points * each + sum(map(_operations, self._maps)) * prod(self.shape(sizes))
 
     def infer_sizes(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int] = {}) -> dict[str, int]:
         """Return ``sizes`` and all sizes that follow from operands' ``shapes``; ExpressionError if they disagree."""

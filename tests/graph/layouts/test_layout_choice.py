@@ -2,11 +2,12 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gensor_kernels.graph.layouts.choice import Tensor, choose, total
+from gensor_kernels.graph.layouts.choice import Choice, Tensor, choose, total
 
 
 def draw(rng, count):
@@ -31,6 +32,19 @@ def test_no_assignment_is_faster():
         times, tensors = draw(rng, int(rng.integers(2, 8)))
         best = min(total(times, tensors, last) for last in itertools.product((False, True), repeat=len(times)))
         assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9), seed
+
+
+def test_times_that_grow_after_a_choice_are_those_of_a_new_one():
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        times, tensors = draw(rng, int(rng.integers(2, 9)))
+        choice = Choice(times, [replace(each, direct=dict.fromkeys(each.direct, 0.0)) for each in tensors])
+        choice.last()
+        for number, each in enumerate(tensors):
+            for (reader, last), more in each.direct.items():
+                choice.slow(number, reader, last, more)
+            choice.last()
+        assert choice.last() == choose(times, tensors), seed
 
 
 def test_long_chains_are_cut_at_once():

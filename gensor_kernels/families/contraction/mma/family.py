@@ -15,14 +15,12 @@ from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches, plain_branches
-from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms, register_limit
+from gensor_kernels.families.contraction.cost import Loop, assemble, register_limit
 from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Need
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
@@ -227,11 +225,11 @@ class ContractionMma(ContractionFamily):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
-        def known() -> dict[str, Numbers]:
+        def loop() -> Loop:
             memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
-            return fixed_terms(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return cost.loop(c, workload, arch, memory, self._of_stream(workload))
 
-        terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        terms = assemble(c, e, arch, facts, loop)
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     # ---- one Program

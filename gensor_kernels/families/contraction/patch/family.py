@@ -178,7 +178,7 @@ class ContractionPatch(Ruled):
             touched=np.ones_like(warps),
             staging=c["warp_m"] / 16 * (60.0 + warps * c[column.STAGING_CLOCKS]),
         )
-        terms = assemble(c, extents(workload), arch, facts, loop)
+        terms = assemble(c, extents(workload), arch, facts, lambda: loop)
         terms.issue = terms.issue + (copied + arranging) * own
         terms.prologue = BLOCK_START + patch_cost.start(c[patch.COPY_BYTES], copied, warps)
         outputs = c["block_m"] * c["block_n"]

@@ -58,6 +58,10 @@ class Rewritten(Family):
         """Return the main loop's."""
         return self.main.rule_parts(self.rewritten(workload), arch)
 
+    def settled(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray | None:
+        """Return what the main loop's rules say."""
+        return self.main.settled(columns, self.rewritten(workload), arch)
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Apply the main loop's rules."""
         return self.main.legal(columns, self.rewritten(workload), arch)

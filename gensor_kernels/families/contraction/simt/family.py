@@ -18,8 +18,7 @@ from gensor_kernels.families.contraction import prologue as contraction_prologue
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.families.contraction.cost import (
     Loop,
-    complete_terms,
-    fixed_terms,
+    assemble,
     in_workspace,
     window_issue,
     window_registers,
@@ -36,10 +35,8 @@ from gensor_kernels.families.contraction.problem import (
     matrices,
     power_of_two_in,
 )
-from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
@@ -234,11 +231,7 @@ class ContractionSimt(ContractionFamily):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
-
-        def known() -> dict[str, Numbers]:
-            return fixed_terms(c, e, arch, facts, self._loop(c, e, workload.size))
-
-        terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        terms = assemble(c, e, arch, facts, lambda: self._loop(c, e, workload.size))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     def _loop(self, c: Columns, e: Extents, z: Mapping[str, int]) -> Loop:

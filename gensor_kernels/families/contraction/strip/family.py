@@ -168,7 +168,7 @@ class ContractionStrip(Ruled):
         )
         used: dict[str | Column, np.ndarray] = {name: c[name] for name in USED}
         used |= {column.ITERATIONS: call.steps + 0 * warps, **{each: 0 * warps for each in column.STEP.values()}}
-        terms = assemble(used, extents(workload), arch, facts, loop)
+        terms = assemble(used, extents(workload), arch, facts, lambda: loop)
         terms.residents = np.minimum(terms.residents, c[column.PROMISED])
         terms.issue = terms.issue + copied * own
         # Filters are read once by every block, lines for every tile.

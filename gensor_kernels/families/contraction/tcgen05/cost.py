@@ -161,8 +161,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(
             ("block_m", "block_n", "block_k", "stages", "cluster"),
             lambda v: {column.RING: ring_bytes(v, e) + scale_bytes(v, e)},
+            fixed=True,
         ),
-        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}, fixed=True),
         _scales(e, arch),
         requests(own, e),
         *store_parts(e),
@@ -196,7 +197,8 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.K_STEPS: steps,
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster", "consumers"), function)
+    # The number of scales of B is one of sizes.
+    return Part(("block_m", "block_n", "block_k", "cluster", "consumers"), function, fixed=not e.in_blocks)
 
 
 def adding(e: Extents, kind: Kind, width: Numbers, steps: Numbers, arch: Arch) -> Numbers:
@@ -225,7 +227,7 @@ def _scales(e: Extents, arch: Arch) -> Part:
             own_column.PLACES: places(v, e),
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+    return Part(("block_m", "block_n", "block_k", "cluster"), function, fixed=True)
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
@@ -238,7 +240,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         sums = e.matrices * v["block_n"] // 2 * (2 if kind.promoted else 1)
         return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, entry)}
 
-    return Part(("block_n", "min_blocks", "consumers"), function)
+    return Part(("block_n", "min_blocks", "consumers"), function, fixed=True)
 
 
 def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:

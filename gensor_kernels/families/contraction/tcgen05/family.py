@@ -111,7 +111,7 @@ class ContractionTcgen05(ContractionWgmma):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
-        terms = assemble(c, e, arch, facts, cost.loop(c, self._memory(c), self.heat(workload, arch)))
+        terms = assemble(c, e, arch, facts, lambda: cost.loop(c, self._memory(c), self.heat(workload, arch)))
         # Each block of a pair requests half of the columns of B, which no other block receives.
         saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
         terms.l2_bytes = terms.l2_bytes - saved + c[own_column.SCALES_AGAIN]

@@ -99,11 +99,11 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         tiles_part(e.n, "n"),
         _products(e, arch),
         _entry(arch),
-        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
-        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
-        Part(("block_n", "block_k"), lambda v: _requests(v, e)),
-        Part(("consumers",), lambda v: {column.SLAB: slab_bytes(v), wgmma.STORING: 4.0 * v["consumers"]}),
-        Part(("vector_c", "split_k"), lambda v: _stores(v, e)),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}, fixed=True),
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}, fixed=True),
+        Part(("block_n", "block_k"), lambda v: _requests(v, e), fixed=True),
+        Part(("consumers",), lambda v: {column.SLAB: slab_bytes(v), wgmma.STORING: 4.0 * v["consumers"]}, fixed=True),
+        Part(("vector_c", "split_k"), lambda v: _stores(v, e), fixed=True),
     )
 
 
@@ -143,7 +143,7 @@ def _products(e: Extents, arch: Arch) -> Part:
             wgmma.SHARE: share,
         }
 
-    return Part(("block_m", "block_n", "block_k", "consumers"), function)
+    return Part(("block_m", "block_n", "block_k", "consumers"), function, fixed=e.is_plain)
 
 
 def _requests(v: Values, e: Extents) -> dict[Column, np.ndarray]:
@@ -160,7 +160,7 @@ def _entry(arch: Arch) -> Part:
         entry = entry_registers(v["consumers"], np.maximum(v["min_blocks"], 1), arch)
         return {wgmma.ENTRY: np.minimum(entry, arch.regs_per_thread)}
 
-    return Part(("consumers", "min_blocks"), function)
+    return Part(("consumers", "min_blocks"), function, fixed=True)
 
 
 def _stores(v: Values, e: Extents) -> dict[Column, np.ndarray]:

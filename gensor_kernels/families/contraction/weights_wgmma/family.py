@@ -125,7 +125,7 @@ class ContractionWeightsWgmma(ContractionFamily):
             stalls=c[wgmma.ISSUING],
             share=c[wgmma.SHARE],
         )
-        return assemble(c, extents(workload), arch, facts, loop)
+        return assemble(c, extents(workload), arch, facts, lambda: loop)
 
     # ---- one Program
 

@@ -93,4 +93,4 @@ def _shares(e: Extents) -> Part:
             wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,
         }
 
-    return Part(("block_m", "block_n", "cluster"), function)
+    return Part(("block_m", "block_n", "cluster"), function, fixed=e.is_plain)

@@ -193,11 +193,11 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch, taps(workload)),
         *cluster_parts(e),
         _products(own, e, arch),
-        Part(("block_m", "block_n", "consumers", "persistent"), _ends),
+        Part(("block_m", "block_n", "consumers", "persistent"), _ends, fixed=True),
         _registers(own, e, arch),
-        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}, fixed=True),
         # A buffer is given back once its products are done, and needed again `stages` - 1 iterations later.
-        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}, fixed=True),
         requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
@@ -251,7 +251,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         }
 
     overlapped = (OVERLAPPED,) if kind.overlaps else ()
-    return Part(("block_m", "block_n", "block_k", "consumers", "persistent", *overlapped), function)
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent", *overlapped), function, fixed=e.is_steady)
 
 
 def requests(kind: Kind, e: Extents) -> Part:
@@ -268,7 +268,7 @@ def requests(kind: Kind, e: Extents) -> Part:
             wgmma.BOXED: rows["b"] / v["block_n"],
         }
 
-    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+    return Part(("block_m", "block_n", "block_k", "cluster"), function, fixed=True)
 
 
 def _ends(v: Values) -> dict[Column, np.ndarray]:
@@ -310,7 +310,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged", "epilogue_fixed")
-    return Part((*names, OVERLAPPED) if kind.overlaps else names, function)
+    return Part((*names, OVERLAPPED) if kind.overlaps else names, function, fixed=e.is_steady)
 
 
 def hidden_apart(terms: Terms, consumers: np.ndarray, arch: Arch) -> np.ndarray:

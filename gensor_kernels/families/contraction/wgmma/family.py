@@ -21,7 +21,7 @@ from gensor_kernels.families.contraction.base import (
     gate_constants,
     plain_branches,
 )
-from gensor_kernels.families.contraction.cost import assemble, searching
+from gensor_kernels.families.contraction.cost import Loop, assemble, searching
 from gensor_kernels.families.contraction.norm import CODES
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.cases import Case
@@ -168,19 +168,20 @@ class ContractionWgmma(ContractionFamily):
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
-        c = columns
-        loop = replace(
-            cost.warpgroup_loop(
-                c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS], cost.heat(workload, arch)
-            ),
-            ahead=c[wgmma.AHEAD],
-            behind=c[wgmma.BEHIND],
-            request=c[wgmma.REQUEST],
-            stalls=c[wgmma.ISSUING],
-            taking=c[wgmma.TAKING],
-            share=c[wgmma.SHARE],
-        )
-        e = extents(workload)
+        c, e = columns, extents(workload)
+
+        def loop() -> Loop:
+            heat = cost.heat(workload, arch)
+            return replace(
+                cost.warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS], heat),
+                ahead=c[wgmma.AHEAD],
+                behind=c[wgmma.BEHIND],
+                request=c[wgmma.REQUEST],
+                stalls=c[wgmma.ISSUING],
+                taking=c[wgmma.TAKING],
+                share=c[wgmma.SHARE],
+            )
+
         terms = cluster.with_clusters(assemble(c, e, arch, facts, loop), c)
         terms.behind = terms.behind + (c["persistent"] == cost.APART) * cost.hidden_apart(terms, c["consumers"], arch)
         if e.rows:  # a warp that walks finds every tile's group

@@ -122,6 +122,10 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         }
 
     return (
-        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {column.SLAB: slab_bytes(v)}),
-        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
+        Part(
+            ("block_n", "consumers", "epilogue_staged", "persistent"),
+            lambda v: {column.SLAB: slab_bytes(v)},
+            fixed=True,
+        ),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store, fixed=True),
     )

@@ -35,6 +35,7 @@ class RecurrentSlices(RecurrentFamily):
     rules = rules.SLICED
     names = (*RecurrentFamily.names, "slices")
     needs = (operators(SLICED_CELLS, "is no recurrence"),)
+    together = True
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return those of one block, and the blocks among which the units are divided."""
