@@ -116,8 +116,8 @@ def scaled(line: Line) -> Read:
     both in a block-scaled format, `dtype`."""
     types = element(line, {name: form.element for name, form in quantised.FORMATS.items()})
     if types.name in quantised.FORMATS:
-        sizes = {axis: line.integer(axis) for axis in "mnk"}
-        made = quantised.formatted(**sizes, form=types.name, out=types.out or "float32", epilogue=steps(line))
+        m, n, k = (line.integer(axis) for axis in "mnk")
+        made = quantised.formatted(m, n, k, types.name, out=types.out or "float32", epilogue=steps(line))
         return Read(types.accumulated(made))
     workload = block_scaled.workload(
         *(line.integer(axis) for axis in "mnk"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -101,7 +102,7 @@ def storing_warps(v: Values | Columns) -> Numbers:
     return 4 * v["consumers"]
 
 
-def blocks(v: Values) -> Numbers:
+def blocks(v: Mapping[str, Numbers]) -> Numbers:
     """Return the blocks that multiply as one: 2 or 1."""
     return cluster.pair(v, "m")
 
@@ -116,35 +117,35 @@ def scales(e: Extents) -> int:
     return PRODUCT_BYTES * together(e) // e.group if e.is_formatted else 0
 
 
-def scale_words(v: Values, e: Extents) -> Numbers:
+def scale_words(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the words of scales of a row of A, or a column of B, in a step."""
     return v["block_k"] // (WORD * e.group) if e.is_formatted else 0 * v["block_k"]
 
 
-def scale_entries(v: Values) -> Numbers:
+def scale_entries(v: Mapping[str, Numbers]) -> Numbers:
     """Return the entries whose scales are copied: whole copies."""
     return COPIED_ENTRIES * (1 + -(-v["block_n"] // COPIED_ENTRIES))
 
 
-def places(v: Values, e: Extents) -> Numbers:
+def places(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the tiles whose sums have room next to the scales of a step."""
     columns = scale_words(v, e) * scale_entries(v) // 32
     return np.where(e.is_formatted & (2 * v["block_n"] + columns > MEMORY_COLUMNS), 1, 2)
 
 
-def ring_bytes(v: Values, e: Extents) -> Numbers:
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of a block."""
     own = (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * (v["block_k"] // together(e)) * e.bytes_a
     return v["stages"] * own
 
 
-def scale_bytes(v: Values, e: Extents) -> Numbers:
+def scale_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of scales: two, of a sector of each entry."""
     copies = scale_entries(v) // COPIED_ENTRIES * int(SECTOR) // WORD
     return e.is_formatted * 2 * -(-copies * COPY_BYTES // RING) * RING
 
 
-def shared_bytes(v: Values, e: Extents) -> Numbers:
+def shared_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the dynamic shared bytes of a block."""
     return RING + ring_bytes(v, e) + scale_bytes(v, e) + slab_bytes(v)
 

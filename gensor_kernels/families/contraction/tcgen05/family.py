@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -96,9 +97,9 @@ class ContractionTcgen05(ContractionWgmma):
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""
         e, like = extents(workload), np.ones_like(columns["block_m"])
-        one = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
+        one: dict[str, Any] = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
         one |= {name: columns[name] for name in ("block_m", "block_n", "block_k")}
-        left = arch.smem_per_block - RING - 4 * consumers(e) * store.BOX_BYTES * 2 - cost.scale_bytes(columns, e)
+        left = arch.smem_per_block - RING - 4 * consumers(e) * store.BOX_BYTES * 2 - cost.scale_bytes(one, e)
         fitting = left // cost.ring_bytes(one, e)
         return {
             "stages": np.clip(fitting, 2, 6),

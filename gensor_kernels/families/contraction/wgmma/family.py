@@ -56,7 +56,7 @@ class ContractionWgmma(ContractionFamily):
         *(*shared.EPILOGUE_NAMES, cost.OVERLAPPED, stream_k.NAME),
     )
     # The eighth one walks in pairs: few rows, whose tiles of A would else pass through the L2 for every 16 columns.
-    starter_blocks = (
+    starter_blocks: tuple[tuple[int, int], ...] = (
         *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
         *((64, 16), (64, 256)),
     )
