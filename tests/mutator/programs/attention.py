@@ -94,6 +94,7 @@ def attention_tcgen05_configurations() -> list[Configuration]:
         base = {
             "block_q": 128, "block_k": 16, "head_tile": 64, "split_k": 1, "longest_first": 0, "stages": 3,
             "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": workload.align["c"], "min_blocks": 1,
+            "score_tiles": 1,
         }  # fmt: skip
         return Configuration(name, "attention_tcgen05", "sm_100", workload, base | values)
 
@@ -101,13 +102,19 @@ def attention_tcgen05_configurations() -> list[Configuration]:
     narrow = replace(attention(99, head=32), alignment={"a": 16, "b": 16, "c": 2, "d": 16})
     return [
         make("two warpgroups", wide, block_q=256, block_k=32),
-        make("two boxes", brains, head_tile=128, block_k=64, epilogue_fixed=1, min_blocks=2, stages=2),
+        make("two boxes", brains, head_tile=128, block_k=128, epilogue_fixed=1, stages=2),
+        make("two tiles of scores", wide, block_q=256, block_k=32, score_tiles=2),
         make("narrow", narrow, head_tile=48, epilogue_staged=0),
         make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),
         make("causal, split", attention(99, head=64, causal=True), block_q=256, split_k=2, longest_first=1),
         make("window, soft cap", attention(99, head=64, window=(20, 9), softcap=True), block_k=48),
         make("ragged", sequences.workload(3, 99, 90, head=64, causal=True), block_q=256, block_k=48, stages=4),
-        make("ragged groups", sequences.workload(3, 99, 90, heads=6, kv_heads=2, head=64, causal=True), stages=2),
+        make(
+            "ragged groups",
+            sequences.workload(3, 99, 90, heads=6, kv_heads=2, head=64, causal=True),
+            stages=2,
+            score_tiles=2,
+        ),
         make("sinks", attention(99, head=64, sinks="float16", lse=True), block_q=256),
         make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
     ]

@@ -6,33 +6,38 @@
 
 constexpr int K_STEP = 16, KEY_FRAGMENTS = BLOCK_K / 8;
 
-// Columns of tensor memory: of a warpgroup's scores, then of its sums; weights replace the first half of the scores.
-constexpr int GROUP_COLUMNS = BLOCK_K + HEAD, ALL_COLUMNS = CONSUMERS * GROUP_COLUMNS;
+// Columns of tensor memory: of a warpgroup's scores, of SCORE_TILES steps in turn, then of its sums. Weights replace
+// the first half of their scores.
+constexpr int GROUP_COLUMNS = SCORE_TILES * BLOCK_K + HEAD, ALL_COLUMNS = CONSUMERS * GROUP_COLUMNS;
 constexpr int MEMORY_COLUMNS = ALL_COLUMNS > 256 ? 512 : ALL_COLUMNS > 128 ? 256 : ALL_COLUMNS > 64 ? 128 : 64;
 
-DEVICE u32 scores_in(u32 memory, int group) {
-    return memory + (u32)(group * GROUP_COLUMNS);
+DEVICE u32 scores_in(u32 memory, int group, int step) {
+    return memory + (u32)(group * GROUP_COLUMNS + step % SCORE_TILES * BLOCK_K);
 }
 DEVICE u32 sums_in(u32 memory, int group) {
-    return scores_in(memory, group) + BLOCK_K;
+    return memory + (u32)(group * GROUP_COLUMNS + SCORE_TILES * BLOCK_K);
 }
 
 // mbarriers after those of attention_ring.cuh: the scores of a step are complete; a warpgroup has stored their weights;
-// the sums with them are complete. Then the address of the tensor memory.
-DEVICE sptr<u64> own_barrier(int number) {
-    return values_cleared() + (1 + number);
+// the sums with them are complete. Steps take them in turn, as they do the places of scores: a phase of one mbarrier
+// for all steps could end unseen before a thread waits for it. Then the address of the tensor memory.
+DEVICE sptr<u64> step_barrier(int kind, int group, int step) {
+    return values_cleared() + (1 + (kind * CONSUMERS + group) * SCORE_TILES + step % SCORE_TILES);
 }
-DEVICE sptr<u64> scores_full(int group) {
-    return own_barrier(group);
+DEVICE sptr<u64> scores_full(int group, int step) {
+    return step_barrier(0, group, step);
 }
-DEVICE sptr<u64> weights_full(int group) {
-    return own_barrier(CONSUMERS + group);
+DEVICE sptr<u64> weights_full(int group, int step) {
+    return step_barrier(1, group, step);
 }
-DEVICE sptr<u64> sums_full(int group) {
-    return own_barrier(2 * CONSUMERS + group);
+DEVICE sptr<u64> sums_full(int group, int step) {
+    return step_barrier(2, group, step);
+}
+DEVICE u32 parity_of(int step) {
+    return (u32)(step / SCORE_TILES) & 1;
 }
 DEVICE sptr<u32> memory_address() {
-    return own_barrier(3 * CONSUMERS).as<u32>();
+    return step_barrier(3, 0, 0).as<u32>();
 }
 
 // One thread: makes the mbarriers. The barrier of the block must follow. A commit arrives at an empty buffer and,
@@ -44,9 +49,11 @@ DEVICE void make_barriers() {
     }
     mbarrier_init(queries_full(), 1);
     UNROLL for (int group = 0; group < CONSUMERS; ++group) {
-        mbarrier_init(scores_full(group), 1);
-        mbarrier_init(weights_full(group), 4);
-        mbarrier_init(sums_full(group), 1);
+        UNROLL for (int place = 0; place < SCORE_TILES; ++place) {
+            mbarrier_init(scores_full(group, place), 1);
+            mbarrier_init(weights_full(group, place), 4);
+            mbarrier_init(sums_full(group, place), 1);
+        }
     }
     if constexpr (RAGGED)
         mbarrier_init(values_cleared(), 4 * CONSUMERS);

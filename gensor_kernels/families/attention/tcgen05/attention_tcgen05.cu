@@ -32,6 +32,7 @@
 #pragma parameter HEAD 128          // elements of a head that are multiplied; the real size may be less
 #pragma parameter BLOCK_Q 256       // rows of a block's tiles
 #pragma parameter BLOCK_KEYS 128    // keys of one step of the main loop
+#pragma parameter SCORE_TILES 1     // tiles of scores of a warpgroup in tensor memory
 #pragma parameter STAGES 3          // shared tiles of K or V
 #pragma parameter RAGGED 0          // 1: sequences have different numbers of queries
 #pragma parameter KEYS_IN 0         // 0: as many keys for every batch entry; 1: sequences one after the other
@@ -62,6 +63,14 @@ constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS
 // The warps that request tiles, and that issue products.
 constexpr int REQUESTS = 4 * CONSUMERS, MULTIPLIES = REQUESTS + 1;
 
+// Gives a buffer back once its products are done. A commit orders products before the next copy, but not the stores of
+// clear_values, which this thread knows of by the arrivals of weights.
+DEVICE void empty_buffer(int slot) {
+    umma_commit<1>(empty(slot));
+    if constexpr (RAGGED)
+        mbarrier_arrive(empty(slot));
+}
+
 // Issues the products of a block, in one thread, which has few registers: with all loops unrolled, descriptors would be
 // computed long before their products.
 struct Products {
@@ -73,41 +82,39 @@ struct Products {
     const u64 first_values = tensor_descriptor(matrix_descriptor(tile_in(0), TILE_BOX, ATOM));
 
     // Scores of a warpgroup's rows.
-    MEMBER void multiply_keys(int group, int slot) const {
+    MEMBER void multiply_keys(int group, int step, int slot) const {
         const u64 q = further(queries, group * 128 * 128), k = further(first_keys, slot * SLOT_BYTES);
-        UNROLL_BY_4 for (int step = 0; step < HEAD / K_STEP; ++step) {
-            const int box = step * K_STEP / UNIT, byte = step * K_STEP % UNIT * 2;
-            umma<1, IN_TYPE>(scores_in(memory, group), further(q, box * QUERY_BOX + byte),
-                             further(k, box * TILE_BOX + byte), OF_SCORES, step > 0);
+        UNROLL_BY_4 for (int i = 0; i < HEAD / K_STEP; ++i) {
+            const int box = i * K_STEP / UNIT, byte = i * K_STEP % UNIT * 2;
+            umma<1, IN_TYPE>(scores_in(memory, group, step), further(q, box * QUERY_BOX + byte),
+                             further(k, box * TILE_BOX + byte), OF_SCORES, i > 0);
         }
-        umma_commit<1>(scores_full(group));
+        end_products(group, slot, scores_full(group, step));
     }
-    // Sums of a warpgroup's rows; `kept`: more of them.
-    MEMBER void multiply_values(int group, int slot, bool kept) const {
+    // Sums of a warpgroup's rows, with a step's weights.
+    MEMBER void multiply_values(int group, int step, int slot) const {
         const u64 v = further(first_values, slot * SLOT_BYTES);
-        UNROLL_BY_4 for (int step = 0; step < BLOCK_K / K_STEP; ++step)
-            umma_held<1, IN_TYPE>(sums_in(memory, group), scores_in(memory, group) + step * (K_STEP / 2),
-                                  further(v, step * K_STEP * 128), OF_VALUES, kept || step > 0);
-        umma_commit<1>(sums_full(group));
+        UNROLL_BY_4 for (int i = 0; i < BLOCK_K / K_STEP; ++i)
+            umma_held<1, IN_TYPE>(sums_in(memory, group), scores_in(memory, group, step) + i * (K_STEP / 2),
+                                  further(v, i * K_STEP * 128), OF_VALUES, step + i > 0);
+        end_products(group, slot, sums_full(group, step));
+    }
+    // The last warpgroup's give the buffer back, before their results are complete, after which the block may end.
+    static MEMBER void end_products(int group, int slot, sptr<u64> results) {
+        if (group == CONSUMERS - 1)
+            empty_buffer(slot);
+        umma_commit<1>(results);
     }
 };
 
-// Gives a buffer back once its products are done. A commit orders products before the next copy, but not the stores of
-// clear_values, which this thread knows of by the arrivals of weights.
-DEVICE void empty_buffer(int slot) {
-    umma_commit<1>(empty(slot));
-    if constexpr (RAGGED)
-        mbarrier_arrive(empty(slot));
-}
-
-// Waits until a warpgroup has stored the weights of its step, and rescaled its sums.
-DEVICE void await_weights(int group, int step) {
-    mbarrier_wait(weights_full(group), step & 1);
+// Waits until the sums with a step's weights are complete.
+DEVICE void await_sums(int group, int step) {
+    mbarrier_wait(sums_full(group, step), parity_of(step));
     tensor_fence_after();
 }
 
-// One thread issues all products. The scores of a step take the place of the weights before them: they wait for the
-// product that reads these, while those of the other warpgroup may run.
+// One thread issues all products. Scores take the place of the weights of SCORE_TILES steps before, and wait for the
+// product that reads these. Meanwhile the softmax of the other warpgroup or, with two tiles, of the step between runs.
 DEVICE void multiply(int steps, u32 memory) {
     if (!elect_one() || !within(0, steps))
         return;
@@ -115,60 +122,65 @@ DEVICE void multiply(int steps, u32 memory) {
     Turn turn;
     mbarrier_wait(queries_full(), 0);
     mbarrier_wait(full(turn.slot), turn.parity);
-    ROLLED for (int group = 0; group < CONSUMERS; ++group) products.multiply_keys(group, turn.slot);
-    empty_buffer(turn.slot);
+    ROLLED for (int group = 0; group < CONSUMERS; ++group) products.multiply_keys(group, 0, turn.slot);
     turn.next();
-    for (int step = 1; within(step, steps); ++step) {
+    for (int step = 0; within(step, steps); ++step) {
         const Turn keys = turn;
-        turn.next();
-        mbarrier_wait(full(keys.slot), keys.parity);
-        mbarrier_wait(full(turn.slot), turn.parity);
+        const bool more = within(step + 1, steps);
+        if (more)
+            turn.next();
+        // Scores of the next step, after the sums of the step that had their place.
+        const auto multiply_next = [&](int group, int before) {
+            if (before >= 0 && (more || SCORE_TILES > 1)) // the last sums are those that the warpgroup waits for
+                await_sums(group, before);
+            if (more) {
+                mbarrier_wait(full(keys.slot), keys.parity);
+                products.multiply_keys(group, step + 1, keys.slot);
+            }
+        };
         ROLLED for (int group = 0; group < CONSUMERS; ++group) {
-            await_weights(group, step - 1);
-            products.multiply_values(group, turn.slot, step > 1);
-            if (group == CONSUMERS - 1)
-                empty_buffer(turn.slot);
-            mbarrier_wait(sums_full(group), step - 1 & 1);
+            if constexpr (SCORE_TILES > 1)
+                multiply_next(group, step - 1);
+            mbarrier_wait(weights_full(group, step), parity_of(step));
+            mbarrier_wait(full(turn.slot), turn.parity);
             tensor_fence_after();
-            products.multiply_keys(group, keys.slot);
+            products.multiply_values(group, step, turn.slot);
+            if constexpr (SCORE_TILES == 1)
+                multiply_next(group, step);
         }
-        empty_buffer(keys.slot);
         turn.next();
-    }
-    mbarrier_wait(full(turn.slot), turn.parity);
-    ROLLED for (int group = 0; group < CONSUMERS; ++group) {
-        await_weights(group, steps - 1);
-        products.multiply_values(group, turn.slot, steps > 1);
     }
 }
 
-// The place of a warp's rows in tensor memory.
-struct WarpPlace {
-    u32 scores, sums;
-    MEMBER WarpPlace(u32 memory, int group) {
-        const u32 lanes = (u32)warp_uniform(thread_index() >> 5 & 3) << 21;
-        scores = scores_in(memory, group) + lanes, sums = sums_in(memory, group) + lanes;
-    }
-    static MEMBER u32 half(u32 place, int half) { return place + ((u32)half << 20); }
+// The place of 16 rows of a warp in tensor memory.
+struct RowsPlace {
+    int group;
+    u32 memory;
+    MEMBER RowsPlace(u32 memory, int group, int half)
+        : group(group), memory(memory + ((u32)warp_uniform(thread_index() >> 5 & 3) << 21 | (u32)half << 20)) {}
+    MEMBER u32 scores(int step) const { return scores_in(memory, group, step); }
+    MEMBER u32 sums() const { return sums_in(memory, group); }
 };
 
 // Multiplies sums in tensor memory by the factors that bring them into the measure of new largest scores.
-DEVICE void rescale(const WarpMath &math, u32 sums) {
+DEVICE void rescale(const WarpMath &math, const RowsPlace &place, int step) {
     constexpr int PIECE = HEAD % 64 == 0 ? 64 : 16;
     cover("rescaled");
+    if constexpr (SCORE_TILES > 1) // else this step's scores came after them
+        await_sums(place.group, step - 1);
     UNROLL for (int column = 0; column < HEAD; column += PIECE) {
         float piece[PIECE / 2];
-        tensor_load<PIECE>(piece, sums + column);
+        tensor_load<PIECE>(piece, place.sums() + column);
         tensor_load_wait(piece);
         UNROLL for (int v = 0; v < PIECE / 2; ++v) piece[v] *= math.kept[v / 2 % 2];
-        tensor_store<PIECE>(piece, sums + column);
+        tensor_store<PIECE>(piece, place.sums() + column);
     }
 }
 
 // Turns the scores of 16 rows into weights, from registers to tensor memory. CUT: a row does not see all keys.
 template <bool CUT>
-DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key, float unit, u32 scores,
-                       u32 sums) {
+DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key, float unit,
+                       const RowsPlace &place, int step) {
 #if SOFTCAP
     math.cap_scores(cap_factor(params));
 #endif
@@ -177,36 +189,36 @@ DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, i
     else
         cover("full_block");
     if (math.weigh(unit))
-        rescale(math, sums);
+        rescale(math, place, step);
     u32 weights[BLOCK_K / 4];
     math.pack(weights);
-    tensor_store_pairs<BLOCK_K / 2>(weights, scores);
+    tensor_store_pairs<BLOCK_K / 2>(weights, place.scores(step));
 }
 
 // A step of a warpgroup: scores of a tile of keys become weights.
 template <bool CUT>
-DEVICE void pass_tile(const Params &params, const Work &work, WarpMath (&math)[2], const WarpPlace &place, int group,
+DEVICE void pass_tile(const Params &params, const Work &work, WarpMath (&math)[2], const RowsPlace (&place)[2],
                       int step, i32 row, i32 key, float unit) {
-    mbarrier_wait(scores_full(group), step & 1);
+    const int group = place[0].group;
+    mbarrier_wait(scores_full(group, step), parity_of(step));
     tensor_fence_after();
-    tensor_load<BLOCK_K>(math[0].scores, place.scores);
+    tensor_load<BLOCK_K>(math[0].scores, place[0].scores(step));
     tensor_load_wait(math[0].scores);
-    tensor_load<BLOCK_K>(math[1].scores, place.half(place.scores, 1));
+    tensor_load<BLOCK_K>(math[1].scores, place[1].scores(step));
     UNROLL for (int half = 0; half < 2; ++half) {
         if (half == 1)
             tensor_load_wait(math[1].scores);
-        weigh_rows<CUT>(params, work, math[half], row + 16 * half, key, unit, place.half(place.scores, half),
-                        place.half(place.sums, half));
+        weigh_rows<CUT>(params, work, math[half], row + 16 * half, key, unit, place[half], step);
     }
     tensor_store_wait();
     tensor_fence_before();
     warp_barrier();
     if ((thread_index() & 31) == 0)
-        mbarrier_arrive(weights_full(group));
+        mbarrier_arrive(weights_full(group, step));
 }
 
 // A warpgroup's part of a block: 128 rows over all tiles of keys, from the last to the first.
-DEVICE void attend(const Params &params, const Work &work, int steps, const WarpPlace &place, int group, i32 row,
+DEVICE void attend(const Params &params, const Work &work, int steps, const RowsPlace (&place)[2], i32 row,
                    WarpMath (&math)[2]) {
     if (!within(0, steps))
         return;
@@ -220,22 +232,22 @@ DEVICE void attend(const Params &params, const Work &work, int steps, const Warp
 #endif
     i32 key = work.key_begin + steps * BLOCK_K;
 #if RAGGED
-    mbarrier_wait(scores_full(group), 0); // the first keys are there: with two buffers, values come after them
+    // The first keys are there: with two buffers, values come after them.
+    mbarrier_wait(scores_full(place[0].group, 0), 0);
     Turn values;
     values.next();
     clear_values(work, key - BLOCK_K, values, steps);
 #endif
     int step = 0;
     for (; within(step, cut); ++step)
-        pass_tile<true>(params, work, math, place, group, step, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, place, step, row, key -= BLOCK_K, unit);
     for (; within(step, whole); ++step)
-        pass_tile<false>(params, work, math, place, group, step, row, key -= BLOCK_K, unit);
+        pass_tile<false>(params, work, math, place, step, row, key -= BLOCK_K, unit);
 #if SLIDING
     for (; within(step, steps); ++step)
-        pass_tile<true>(params, work, math, place, group, step, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, place, step, row, key -= BLOCK_K, unit);
 #endif
-    mbarrier_wait(sums_full(group), steps - 1 & 1);
-    tensor_fence_after();
+    await_sums(place[0].group, steps - 1);
 }
 
 // Stores the results of 16 rows.
@@ -298,12 +310,12 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
         const i32 row = work.row + warp * 32;
-        const WarpPlace place(memory, group);
+        const RowsPlace place[2] = {{memory, group, 0}, {memory, group, 1}};
         WarpMath math[2];
-        attend(params, work, steps, place, group, row, math);
+        attend(params, work, steps, place, row, math);
         leave_ring();
         UNROLL for (int half = 0; half < 2; ++half)
-            finish_rows(params, work, math[half], row + 16 * half, steps, place.half(place.sums, half));
+            finish_rows(params, work, math[half], row + 16 * half, steps, place[half].sums());
         free_memory(warp, memory);
     }
 }

@@ -25,7 +25,7 @@ from gensor_kernels.families.contraction.tcgen05.cost import MEMORY_START
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import GROUP_THREADS, TURN, entry_registers
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Part, Values
+from gensor_kernels.families.core.family import Coordinate, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
@@ -33,6 +33,7 @@ from gensor_kernels.operators.types.workload import Workload
 GROUP_ROWS = 128
 BLOCKS_Q = (GROUP_ROWS, 2 * GROUP_ROWS)
 STAGES = tuple(range(2, 9))
+SCORE_TILES = Coordinate("score_tiles", (1, 2), 1, "stages", "tiles of scores of a warpgroup in tensor memory")
 #: Clocks in which a warp loads or stores a column of tensor memory, 32 lanes of 4 bytes. An estimate.
 MEMORY_COLUMN = 1.0
 #: Clocks between a warpgroup's last store of weights and its next scores, in addition to the products: an arrival, two
@@ -78,7 +79,10 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         math = np.maximum(2 * half, powers) * count
         moved = MEMORY_COLUMN * 1.5 * scores  # scores, then weights
         weigh = scores * (LARGEST + PACK + more + SLOWED) + REDUCE + powers
-        path = 2 * half + weigh + moved + HANDED_OVER
+        # With two tiles of scores, the softmax of a step runs next to the products of its neighbours.
+        apart = v["score_tiles"] > 1
+        products, softmax = 2 * half + HANDED_OVER, weigh + moved
+        path = np.where(apart, np.maximum(products, softmax + TURN), products + softmax)
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
         read = count * (GROUP_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
         return {
@@ -90,7 +94,7 @@ def _steps(e: Sizes, arch: Arch) -> Part:
             column.OUTPUTS: 32 * v["head_tile"],
         }
 
-    return Part(("block_q", "block_k", "head_tile"), function)
+    return Part(("block_q", "block_k", "head_tile", "score_tiles"), function)
 
 
 def _entry(arch: Arch) -> Part:

@@ -28,7 +28,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
 
-#: Coordinates of warpgroups that have other values here, and those that are missing.
+#: Coordinates of warpgroups that are missing.
 MISSING = ("mask_stages", "polynomials")
 
 
@@ -40,7 +40,7 @@ class AttentionTcgen05(AttentionWgmma):
     source = "attention_tcgen05.cu"
     parts = staticmethod(cost.parts)
     rules = rules.RULES
-    names = tuple(name for name in AttentionWgmma.names if name not in MISSING)
+    names = (*(name for name in AttentionWgmma.names if name not in MISSING), cost.SCORE_TILES.name)
     needs = (operators(FORMS, "is no attention"), feature("tcgen05", "tensor memory"))
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -52,11 +52,8 @@ class AttentionTcgen05(AttentionWgmma):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return the coordinates of warpgroups, of which a block has one or two."""
         values = {"block_q": cost.BLOCKS_Q, "stages": cost.STAGES, "min_blocks": (1, 2)}
-        return tuple(
-            each._replace(values=values.get(each.name, each.values))
-            for each in super().coordinates(workload, arch)
-            if each.name not in MISSING
-        )
+        found = (each for each in super().coordinates(workload, arch) if each.name not in MISSING)
+        return (*(each._replace(values=values.get(each.name, each.values)) for each in found), cost.SCORE_TILES)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""
@@ -64,6 +61,7 @@ class AttentionTcgen05(AttentionWgmma):
         tile = {name: columns[name] for name in ("block_q", "block_k", "head_tile")}
         none, one = (ring_of(tile | {"stages": count * like}) for count in (0, 1))
         return {
+            cost.SCORE_TILES.name: like,
             "stages": np.clip((arch.smem_per_block - FRONT - none) // (one - none), 2, 6),
             "epilogue_staged": like,
             "epilogue_fixed": 0 * like,
@@ -88,7 +86,8 @@ class AttentionTcgen05(AttentionWgmma):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_tcgen05.cu."""
         ragged = int(FORMS[workload.operator].ragged)
-        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | order.constants(program)
+        own = {"RAGGED": ragged, "KEYS_IN": ragged, "SCORE_TILES": program["score_tiles"]}
+        return shared_constants(program, workload) | own | order.constants(program)
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
@@ -116,12 +115,16 @@ class AttentionTcgen05(AttentionWgmma):
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some tiles, for many and for few queries, and of a split; all legal."""
         head = -(-max(workload.size["head"], 1) // 16) * 16
-        kinds = ((256, 1, 1), (128, 1, 2), (128, 1, 1), (128, 2, 1))
+        # Rows, parts of the keys, blocks of a multiprocessor, tiles of scores.
+        kinds = ((256, 1, 1, 1), (256, 1, 1, 2), (128, 1, 2, 1), (128, 1, 2, 2), (128, 1, 1, 2), (128, 2, 1, 2))
         first = int(workload.size["causal"] > 0 and not FORMS[workload.operator].ragged)
         wanted = [
             {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split, "longest_first": first}
+            | {"score_tiles": tiles}
             | ({"min_blocks": 2, "stages": 2} if blocks == 2 else {})
-            for rows, split, blocks in kinds
+            for rows, split, blocks, tiles in kinds
             for step in (128, 96, 64, 32, 16)
         ]
-        return one_of_each(complete(self, wanted, workload, arch, np.inf), "block_q", "split_k", "min_blocks")
+        return one_of_each(
+            complete(self, wanted, workload, arch, np.inf), "block_q", "split_k", "min_blocks", "score_tiles"
+        )

@@ -13,6 +13,7 @@ RULES = Rules(
         # ---- tiles
         Rule("One or two warpgroups have 128 rows each.", "BLOCK_Q == 128 or BLOCK_Q == 256", given=True),
         wgmma.KEYS_OF_A_PRODUCT,
+        Rule("One or two tiles of scores are in flight.", "SCORE_TILES == 1 or SCORE_TILES == 2", given=True),
         wgmma.BOXES,
         wgmma.RING,
         wgmma.PACKED,
@@ -35,7 +36,7 @@ RULES = Rules(
         "SPARE": str(SPARE),
         "ENTRY": "minimum(65536 // (THREADS * MIN_BLOCKS) // 8 * 8, 256)",
         "TAKEN": "minimum(240, (ENTRY * (CONSUMERS + 1) - 48) // CONSUMERS // 8 * 8)",
-        "ALL_COLUMNS": "CONSUMERS * (BLOCK_KEYS + HEAD)",
+        "ALL_COLUMNS": "CONSUMERS * (SCORE_TILES * BLOCK_KEYS + HEAD)",
         "MEMORY_COLUMNS": "1024 if ALL_COLUMNS > 512 else 512 if ALL_COLUMNS > 256 else 256 if ALL_COLUMNS > 128"
         " else 128 if ALL_COLUMNS > 64 else 64",
         "KEYS_PACKED": "1",
