@@ -182,7 +182,7 @@ REFUSALS = {
     ],
     "attention_tcgen05": [
         ("sm_90", attention(8, head=64), "sm_90 has no tensor memory"),
-        ("sm_100", attention(8, head=64, mask="bool"), "has no masks"),
+        ("sm_100", attention(8, head=64, mask="float64"), "not float64: cast the mask"),
         ("sm_100", attention(8, head=60), "queries from addresses and rows that are multiples of 16 bytes only"),
     ],
 }

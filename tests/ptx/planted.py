@@ -555,6 +555,11 @@ def _attention_in_tensor_memory() -> Iterator[Bug]:
     yield Bug("    umma_commit<1>(empty(slot));\n", "", two)
     yield Bug("    tensor_fence_before();\n    barrier();", "    tensor_fence_before();", narrow)
     yield Bug("mbarrier_wait(scores_full(place[0].group, 0), 0);", "", ragged)
+    mask = "attention_tcgen05: copied mask"
+    yield Bug(
+        "mbarrier_init(mask_empty(tile), 8 * CONSUMERS);", "mbarrier_init(mask_empty(tile), 4 * CONSUMERS);", mask
+    )
+    yield Bug("{params, work, row + 16}};", "{params, work, row}};", mask)
     # The measure of weights.
     yield Bug("await_sums(place.group, step - 1);", "", tiles)
     yield Bug("kept[v / 2 % 2]", "kept[v % 2]", two)

@@ -96,10 +96,14 @@ def attention_tcgen05_configurations() -> list[Configuration]:
             "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": workload.align["c"], "min_blocks": 1,
             "score_tiles": 1,
         }  # fmt: skip
-        return Configuration(name, "attention_tcgen05", "sm_100", workload, base | values)
+        masks = {"mask_stages": 0} if is_copied(workload) else {}
+        return Configuration(name, "attention_tcgen05", "sm_100", workload, base | masks | values)
 
     wide, brains = attention(99, head=64), attention(99, head=128, dtype="bfloat16", epilogue="scale_add")
     narrow = replace(attention(99, head=32), alignment={"a": 16, "b": 16, "c": 2, "d": 16})
+    bias = attention(99, 97, head=64, dtype="bfloat16", mask="float16", epilogue="scale_add")
+    heads = {"heads": 6, "kv_heads": 2, "mask_axes": ("heads", "queries", "keys")}
+    copied = [attention(99, 96, head=64, mask=dtype, **heads) for dtype in ("bool", "bfloat16", "float32")]
     return [
         make("two warpgroups", wide, block_q=256, block_k=32),
         make("two boxes", brains, head_tile=128, block_k=128, epilogue_fixed=1, stages=2),
@@ -117,4 +121,9 @@ def attention_tcgen05_configurations() -> list[Configuration]:
         ),
         make("sinks", attention(99, head=64, sinks="float16", lse=True), block_q=256),
         make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
+        make("boolean mask", attention(99, 100, head=64, mask="bool"), block_q=256),
+        make("added mask", bias, epilogue_fixed=1, stages=4, score_tiles=2),
+        make("copied mask", copied[0], block_q=256, block_k=48, mask_stages=2),
+        make("copied pairs", copied[1], block_k=32, mask_stages=1, split_k=2),
+        make("copied floats", copied[2], block_k=48, mask_stages=2, stages=2, score_tiles=2),
     ]

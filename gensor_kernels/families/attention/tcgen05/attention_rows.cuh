@@ -22,7 +22,7 @@ DEVICE u32 sums_in(u32 memory, int group) {
 // the sums with them are complete. Steps take them in turn, as they do the places of scores: a phase of one mbarrier
 // for all steps could end unseen before a thread waits for it. Then the address of the tensor memory.
 DEVICE sptr<u64> step_barrier(int kind, int group, int step) {
-    return values_cleared() + (1 + (kind * CONSUMERS + group) * SCORE_TILES + step % SCORE_TILES);
+    return values_cleared() + (1 + 2 * MASK_STAGES + (kind * CONSUMERS + group) * SCORE_TILES + step % SCORE_TILES);
 }
 DEVICE sptr<u64> scores_full(int group, int step) {
     return step_barrier(0, group, step);
@@ -57,8 +57,25 @@ DEVICE void make_barriers() {
     }
     if constexpr (RAGGED)
         mbarrier_init(values_cleared(), 4 * CONSUMERS);
+#if MASK_STAGES
+    UNROLL for (u32 tile = 0; tile < MASK_STAGES; ++tile) {
+        mbarrier_init(mask_full(tile), 1);
+        mbarrier_init(mask_empty(tile), 8 * CONSUMERS); // for 16 rows of each warp, then for the other 16
+    }
+#endif
     mbarrier_fence();
 }
+
+#if MASK_STAGES
+using RowsMask = CopiedMask;
+#elif !MASK
+struct RowsMask {
+    MEMBER RowsMask(const Params &, const Work &, i32) {}
+    MEMBER void load(const Params &, i32) {}
+    template <class Math>
+    MEMBER void apply(const Params &, Math &) const {}
+};
+#endif
 
 // Whether `value` is true in some lane of the warp; lanes of a row, four adjacent ones, have the same value.
 DEVICE bool any_row(bool value) {

@@ -11,7 +11,7 @@
 // by their total ends in the same result.
 // Rows, splits, masks, the order of tiles, diagonals, sinks and logarithms are as in attention_wgmma.cu.
 //
-// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
+// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS) + MASK_STAGES * MASK_BYTES,
 //                           EPILOGUE_STAGED ? BLOCK_Q / 2 * HEAD * 4 : 0)
 
 #pragma parameter IN_TYPE half_t  // elements of Q, K and V: half_t, bfloat16_t
@@ -19,11 +19,11 @@
 #pragma parameter ACC_TYPE float  // accumulators
 #pragma parameter C_UNIT 1        // 1: elements of a head of C have stride 1; 0: the stride is in Params
 #pragma parameter C_VECTOR 16     // bytes per global access of C
-#pragma parameter MASK 0          // 0: no mask
-#pragma parameter MASK_TYPE float // unused, as are the following three: they are those of other kernels
-#pragma parameter MASK_UNIT 1
-#pragma parameter MASK_VECTOR 4
-#pragma parameter MASK_STAGES 0
+#pragma parameter MASK 0 // 0: no mask; 1: scores where it is not 0 are kept; 2: it is added to the scaled scores
+#pragma parameter MASK_TYPE float   // elements of the mask: i8 with MASK 1, else half_t, bfloat16_t, float
+#pragma parameter MASK_UNIT 1       // 1: keys are adjacent in it
+#pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
+#pragma parameter MASK_STAGES 0     // shared tiles of the mask; 0: each thread reads its elements from global memory
 #pragma parameter SLIDING 0         // 1: a window also limits the first key that a query sees
 #pragma parameter SOFTCAP 0         // 1: scores have a soft cap
 #pragma parameter SINKS 0           // 1: there are sinks
@@ -55,6 +55,10 @@ constexpr int SLABS = 1024;          // offset of the slabs of the staged epilog
 
 #include "attention_finish.cuh"
 #include "attention_mask.cuh"
+
+#if MASK && !MASK_STAGES
+using RowsMask = MaskTile;
+#endif
 
 // Registers of each thread at entry, and after the exchange.
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
@@ -179,11 +183,12 @@ DEVICE void rescale(const WarpMath &math, const RowsPlace &place, int step) {
 
 // Turns the scores of 16 rows into weights, from registers to tensor memory. CUT: a row does not see all keys.
 template <bool CUT>
-DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key, float unit,
-                       const RowsPlace &place, int step) {
+DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, RowsMask &mask, i32 row, i32 key,
+                       float unit, const RowsPlace &place, int step) {
 #if SOFTCAP
     math.cap_scores(cap_factor(params));
 #endif
+    mask.apply(params, math);
     if constexpr (CUT)
         restrict_scores(params, work, math, row, key);
     else
@@ -197,9 +202,10 @@ DEVICE void weigh_rows(const Params &params, const Work &work, WarpMath &math, i
 
 // A step of a warpgroup: scores of a tile of keys become weights.
 template <bool CUT>
-DEVICE void pass_tile(const Params &params, const Work &work, WarpMath (&math)[2], const RowsPlace (&place)[2],
-                      int step, i32 row, i32 key, float unit) {
+DEVICE void pass_tile(const Params &params, const Work &work, WarpMath (&math)[2], RowsMask (&mask)[2],
+                      const RowsPlace (&place)[2], int step, i32 row, i32 key, float unit) {
     const int group = place[0].group;
+    UNROLL for (int half = 0; half < 2; ++half) mask[half].load(params, key);
     mbarrier_wait(scores_full(group, step), parity_of(step));
     tensor_fence_after();
     tensor_load<BLOCK_K>(math[0].scores, place[0].scores(step));
@@ -208,7 +214,7 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath (&math)[2
     UNROLL for (int half = 0; half < 2; ++half) {
         if (half == 1)
             tensor_load_wait(math[1].scores);
-        weigh_rows<CUT>(params, work, math[half], row + 16 * half, key, unit, place[half], step);
+        weigh_rows<CUT>(params, work, math[half], mask[half], row + 16 * half, key, unit, place[half], step);
     }
     tensor_store_wait();
     tensor_fence_before();
@@ -230,6 +236,7 @@ DEVICE void attend(const Params &params, const Work &work, int steps, const Rows
 #else
     const int whole = steps;
 #endif
+    RowsMask mask[2] = {{params, work, row}, {params, work, row + 16}};
     i32 key = work.key_begin + steps * BLOCK_K;
 #if RAGGED
     // The first keys are there: with two buffers, values come after them.
@@ -240,12 +247,12 @@ DEVICE void attend(const Params &params, const Work &work, int steps, const Rows
 #endif
     int step = 0;
     for (; within(step, cut); ++step)
-        pass_tile<true>(params, work, math, place, step, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, mask, place, step, row, key -= BLOCK_K, unit);
     for (; within(step, whole); ++step)
-        pass_tile<false>(params, work, math, place, step, row, key -= BLOCK_K, unit);
+        pass_tile<false>(params, work, math, mask, place, step, row, key -= BLOCK_K, unit);
 #if SLIDING
     for (; within(step, steps); ++step)
-        pass_tile<true>(params, work, math, place, step, row, key -= BLOCK_K, unit);
+        pass_tile<true>(params, work, math, mask, place, step, row, key -= BLOCK_K, unit);
 #endif
     await_sums(place[0].group, steps - 1);
 }
@@ -264,6 +271,11 @@ DEVICE void finish_rows(const Params &params, const Work &work, WarpMath &math, 
     math.divide();
 #endif
     finish_warp(params, work, row, math);
+}
+
+// Tiles of keys. Each role counts them: ptxas would keep a number that all roles have in local memory.
+DEVICE int steps_of(const Work &work) {
+    return divide_up(work.key_end - work.key_begin, BLOCK_K);
 }
 
 // All warps meet after their last use of tensor memory, which the one that allocated it frees.
@@ -286,7 +298,6 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
         return;
     share_work(work);
 #endif
-    const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
     const int warp = warp_uniform(thread_index() / 32);
     if (thread_index() == 0)
         make_barriers();
@@ -301,15 +312,15 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
         if (warp == REQUESTS)
-            produce(params, work, steps);
+            produce(params, work, steps_of(work));
         else if (warp == MULTIPLIES)
-            multiply(steps, memory);
+            multiply(steps_of(work), memory);
         leave_ring();
         free_memory(warp, memory);
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
-        const i32 row = work.row + warp * 32;
+        const i32 row = work.row + warp * 32, steps = steps_of(work);
         const RowsPlace place[2] = {{memory, group, 0}, {memory, group, 1}};
         WarpMath math[2];
         attend(params, work, steps, place, row, math);

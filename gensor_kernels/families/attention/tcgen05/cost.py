@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
 from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.families.attention.wgmma.cost import (
@@ -14,9 +15,11 @@ from gensor_kernels.families.attention.wgmma.cost import (
     PACK,
     ROW_BYTES,
     SLOWED,
+    SPARE,
     STEP_ISSUE,
     WEIGH_ISSUE,
     boxes,
+    mask_parts,
     ring_bytes,
     shared_bytes,
 )
@@ -62,6 +65,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, arch),
         _entry(arch),
+        *mask_parts(workload),
     )
 
 
@@ -112,9 +116,10 @@ def threads(v: Mapping[str, int]) -> int:
     return int(GROUP_THREADS * (groups(v) + 1))
 
 
-def launch_bytes(v: Mapping[str, int]) -> int:
+def launch_bytes(v: Mapping[str, int], e: Sizes) -> int:
     """Return the dynamic shared bytes of a Program's block."""
-    return int(shared_bytes(ring_bytes(v), slab_bytes(v), 4 * groups(v)))
+    ring = ring_bytes(v) + v.get("mask_stages", 0) * mask.tile_bytes(v, e, SPARE)
+    return int(shared_bytes(ring, slab_bytes(v), 4 * groups(v)))
 
 
 #: Clocks before a block's first request beyond those of warpgroups: it allocates tensor memory.

@@ -6,30 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from gensor_kernels.families.attention import order
-from gensor_kernels.families.attention.cost import CUT_ISSUE, assemble, rows_of
-from gensor_kernels.families.attention.family import combining, one_of_each, shared_constants, written
-from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
-from gensor_kernels.families.attention.wgmma.cost import FRONT, shared_bytes, together
-from gensor_kernels.families.attention.wgmma.cost import ring_bytes as ring_of
-from gensor_kernels.families.attention.wgmma.family import COPIED, AttentionWgmma
+from gensor_kernels.families.attention.cost import CUT_ISSUE, assemble
+from gensor_kernels.families.attention.family import one_of_each
+from gensor_kernels.families.attention.shape import sizes_of
+from gensor_kernels.families.attention.wgmma.cost import POLYNOMIALS, together, with_mask
+from gensor_kernels.families.attention.wgmma.family import AttentionWgmma
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import Columns, Coordinate, Facts, Launch, feature, operators
+from gensor_kernels.families.core.family import Columns, Coordinate, Facts, feature, operators
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
-
-#: Coordinates of warpgroups that are missing.
-MISSING = ("mask_stages", "polynomials")
 
 
 class AttentionTcgen05(AttentionWgmma):
@@ -39,40 +32,23 @@ class AttentionTcgen05(AttentionWgmma):
     abi = 1
     source = "attention_tcgen05.cu"
     parts = staticmethod(cost.parts)
+    threads = staticmethod(cost.threads)
+    launch_bytes = staticmethod(cost.launch_bytes)
     rules = rules.RULES
-    names = (*(name for name in AttentionWgmma.names if name not in MISSING), cost.SCORE_TILES.name)
+    names = (*(name for name in AttentionWgmma.names if name != POLYNOMIALS.name), cost.SCORE_TILES.name)
     needs = (operators(FORMS, "is no attention"), feature("tcgen05", "tensor memory"))
 
-    def refusal(self, workload: Workload, arch: Arch) -> str | None:
-        """Return the reason of warpgroups, or that there is a mask."""
-        if FORMS[workload.operator].mask:
-            return "attention in tensor memory has no masks"
-        return super().refusal(workload, arch)
-
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Return the coordinates of warpgroups, of which a block has one or two."""
+        """Return the coordinates of warpgroups, of which a block has one or two, and the tiles of scores."""
         values = {"block_q": cost.BLOCKS_Q, "stages": cost.STAGES, "min_blocks": (1, 2)}
-        found = (each for each in super().coordinates(workload, arch) if each.name not in MISSING)
+        found = (each for each in super().coordinates(workload, arch) if each.name != POLYNOMIALS.name)
         return (*(each._replace(values=values.get(each.name, each.values)) for each in found), cost.SCORE_TILES)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """As many stages as fit, up to six."""
-        like = np.ones_like(columns["block_q"])
-        tile = {name: columns[name] for name in ("block_q", "block_k", "head_tile")}
-        none, one = (ring_of(tile | {"stages": count * like}) for count in (0, 1))
-        return {
-            cost.SCORE_TILES.name: like,
-            "stages": np.clip((arch.smem_per_block - FRONT - none) // (one - none), 2, 6),
-            "epilogue_staged": like,
-            "epilogue_fixed": 0 * like,
-            "vector_c": 16 * like,
-            "min_blocks": like,
-        }
-
-    @staticmethod
-    def _memory(c: Columns) -> np.ndarray:
-        """Return the dynamic shared bytes of a block."""
-        return shared_bytes(c[column.RING], c[column.SLAB], c[wgmma.STORING])
+        """As many stages as fit, up to six, as warpgroups have them."""
+        found = super().defaults(columns, workload, arch)
+        del found[POLYNOMIALS.name]
+        return found | {cost.SCORE_TILES.name: np.ones_like(columns["block_q"])}
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
@@ -81,23 +57,12 @@ class AttentionTcgen05(AttentionWgmma):
         loop = warpgroup_loop(c, self._memory(c), 2 * c["epilogue_staged"], touched, arch.heat("peak_f16"))
         loop.slot = 0.5  # keys, then values
         loop.start = loop.start + cost.START
+        loop = with_mask(c, loop, cost.GROUP_ROWS)
         return assemble(c, e, arch, facts, loop, c["block_k"] * CUT_ISSUE, together(c, e))
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_tcgen05.cu."""
-        ragged = int(FORMS[workload.operator].ragged)
-        own = {"RAGGED": ragged, "KEYS_IN": ragged, "SCORE_TILES": program["score_tiles"]}
-        return shared_constants(program, workload) | own | order.constants(program)
-
-    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
-        p, e = program.by_name, sizes_of(workload)
-        rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
-        maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
-        tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
-        grid = e.batch * p["split_k"] * tiles
-        first = Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps, writes=written(workload))
-        return (first, *combining(program, workload))
+        return super().constants(program, workload) | {"SCORE_TILES": program["score_tiles"]}
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the problems of warpgroups, and one whose largest score grows from tile to tile."""
@@ -125,6 +90,5 @@ class AttentionTcgen05(AttentionWgmma):
             for rows, split, blocks, tiles in kinds
             for step in (128, 96, 64, 32, 16)
         ]
-        return one_of_each(
-            complete(self, wanted, workload, arch, np.inf), "block_q", "split_k", "min_blocks", "score_tiles"
-        )
+        found = complete(self, wanted, workload, arch, np.inf)
+        return one_of_each(found, "block_q", "split_k", "min_blocks", "score_tiles")

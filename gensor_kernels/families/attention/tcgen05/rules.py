@@ -17,7 +17,7 @@ RULES = Rules(
         wgmma.BOXES,
         wgmma.RING,
         wgmma.PACKED,
-        Rule("No mask is applied.", "not MASK and not MASK_STAGES", given=True),
+        wgmma.MASKS,
         Rule("No exponential is a polynomial.", "not POLYNOMIALS", given=True),
         Rule(
             "Tensor memory has the scores and sums of as many blocks as are promised.",
@@ -25,7 +25,10 @@ RULES = Rules(
         ),
         # ---- registers
         wgmma.PROMISED,
-        Rule("A warp's scores and weights do not fit the registers.", "BLOCK_KEYS * 5 // 4 + 52 <= TAKEN"),
+        Rule(
+            "A warp's scores and weights do not fit the registers.",
+            "BLOCK_KEYS * 5 // 4 + (56 if MASK_STAGES else BLOCK_KEYS if MASK else 0) + 52 <= TAKEN",
+        ),
         Rule("The sums of 16 rows do not fit the registers.", "HEAD // 2 + 80 <= TAKEN"),
         *attention.SHARED,
     ),

@@ -29,6 +29,11 @@ PACKED = Rule(
     "KEYS_IN == KEYS_PACKED and SLIDING and not MASK if RAGGED else not KEYS_IN",
     given=True,
 )
+MASKS = Rule(
+    "Tiles of the mask pass through shared memory where its keys are adjacent.",
+    "MASK_STAGES <= 2 and (not MASK_STAGES or (MASK and MASK_UNIT))",
+    given=True,
+)
 PROMISED = Rule(
     "Registers change hands only where the launch bounds say how many there are.", "MIN_BLOCKS >= 1", given=True
 )
@@ -47,11 +52,7 @@ RULES = Rules(
         Rule("Logarithms need more precise totals than polynomials give.", "POLYNOMIALS == 0 or not LSE", given=True),
         RING,
         PACKED,
-        Rule(
-            "Tiles of the mask pass through shared memory where its keys are adjacent.",
-            "MASK_STAGES <= 2 and (not MASK_STAGES or (MASK and MASK_UNIT))",
-            given=True,
-        ),
+        MASKS,
         # ---- registers
         PROMISED,
         Rule(
