@@ -5,7 +5,7 @@
 //                                                    16, from this lane on: the inverse of tensor_load
 //   tensor_store_pairs<COLUMNS>(u32 (&d)[COLUMNS / 2], u32 to)   the same of columns that each have two elements of 16
 //                                                    bits: d[2 * j + h] is lane `to` + lane / 4 + 8 * h, column
-//                                                    4 * j + lane % 4. These are the sums of tensor_load, two by two;
+//                                                    4 * j + lane % 4, as the sums of tensor_load two by two;
 //                                                    COLUMNS is a multiple of 8
 //   tensor_store_wait()                              waits for all stores of the thread
 //   umma_held<BLOCKS, A>(u32 d, u32 a, u64 b, u32 instruction, bool kept)   umma with A, of 16 bits, in tensor memory:

@@ -24,7 +24,6 @@ from gensor_kernels.families.attention.wgmma.cost import (
     shared_bytes,
 )
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.tcgen05.cost import MEMORY_START
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import GROUP_THREADS, TURN, entry_registers
 from gensor_kernels.families.core.columns import Column, Numbers
@@ -45,7 +44,7 @@ HANDED_OVER = 3 * TURN + 200.0
 
 
 def groups(v: Mapping[str, Numbers]) -> Numbers:
-    """Warpgroups with rows of their own."""
+    """Return how many warpgroups have rows."""
     return v["block_q"] // GROUP_ROWS
 
 
@@ -120,7 +119,3 @@ def launch_bytes(v: Mapping[str, int], e: Sizes) -> int:
     """Return the dynamic shared bytes of a Program's block."""
     ring = ring_bytes(v) + v.get("mask_stages", 0) * mask.tile_bytes(v, e, SPARE)
     return int(shared_bytes(ring, slab_bytes(v), 4 * groups(v)))
-
-
-#: Clocks before a block's first request beyond those of warpgroups: it allocates tensor memory.
-START = MEMORY_START

@@ -12,6 +12,7 @@ from gensor_kernels.families.attention.shape import sizes_of
 from gensor_kernels.families.attention.wgmma.cost import POLYNOMIALS, together, with_mask
 from gensor_kernels.families.attention.wgmma.family import AttentionWgmma
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.tcgen05.cost import MEMORY_START
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import Columns, Coordinate, Facts, feature, operators
@@ -56,7 +57,7 @@ class AttentionTcgen05(AttentionWgmma):
         touched = np.full_like(c[column.MATH], 2.0)
         loop = warpgroup_loop(c, self._memory(c), 2 * c["epilogue_staged"], touched, arch.heat("peak_f16"))
         loop.slot = 0.5  # keys, then values
-        loop.start = loop.start + cost.START
+        loop.start = loop.start + MEMORY_START
         loop = with_mask(c, loop, cost.GROUP_ROWS)
         return assemble(c, e, arch, facts, loop, c["block_k"] * CUT_ISSUE, together(c, e))
 
