@@ -107,6 +107,7 @@ def attention_tcgen05_configurations() -> list[Configuration]:
     return [
         make("two warpgroups", wide, block_q=256, block_k=32),
         make("two boxes", brains, head_tile=128, block_k=128, epilogue_fixed=1, stages=2),
+        make("two warpgroups, two boxes", brains, head_tile=128, block_q=256, epilogue_fixed=1),
         make("two tiles of scores", wide, block_q=256, block_k=32, score_tiles=2),
         make("narrow", narrow, head_tile=48, epilogue_staged=0),
         make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),

@@ -81,9 +81,13 @@ struct Products {
     static constexpr u32 OF_SCORES = instruction_descriptor<IN_TYPE, IN_TYPE>(128, BLOCK_K, false, false);
     static constexpr u32 OF_VALUES = instruction_descriptor<IN_TYPE, IN_TYPE>(128, HEAD, false, true);
     const u32 memory;
-    const u64 queries = tensor_descriptor(matrix_descriptor(shared_base() + QUERIES, 16, ATOM));
-    const u64 first_keys = tensor_descriptor(matrix_descriptor(tile_in(0), 16, ATOM));
-    const u64 first_values = tensor_descriptor(matrix_descriptor(tile_in(0), TILE_BOX, ATOM));
+    u64 queries, first_keys, first_values; // descriptors
+
+    MEMBER explicit Products(u32 memory) : memory(memory) {
+        queries = tensor_descriptor(matrix_descriptor(shared_base() + QUERIES, 16, ATOM));
+        first_keys = tensor_descriptor(matrix_descriptor(tile_in(0), 16, ATOM));
+        first_values = tensor_descriptor(matrix_descriptor(tile_in(0), TILE_BOX, ATOM));
+    }
 
     // Scores of a warpgroup's rows.
     MEMBER void multiply_keys(int group, int step, int slot) const {
@@ -122,7 +126,7 @@ DEVICE void await_sums(int group, int step) {
 DEVICE void multiply(int steps, u32 memory) {
     if (!elect_one() || !within(0, steps))
         return;
-    const Products products = {memory};
+    const Products products(memory);
     Turn turn;
     mbarrier_wait(queries_full(), 0);
     mbarrier_wait(full(turn.slot), turn.parity);
@@ -257,7 +261,8 @@ DEVICE void attend(const Params &params, const Work &work, int steps, const Rows
     await_sums(place[0].group, steps - 1);
 }
 
-// Stores the results of 16 rows.
+// Stores the results of 16 rows. Slabs take the place of Q: all products that read it were issued before the last
+// product with V of any warpgroup, whose commit waits for them too.
 DEVICE void finish_rows(const Params &params, const Work &work, WarpMath &math, i32 row, int steps, u32 sums) {
     if (within(0, steps)) {
         tensor_load<HEAD>(math.sums, sums);
@@ -315,7 +320,6 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
             produce(params, work, steps_of(work));
         else if (warp == MULTIPLIES)
             multiply(steps_of(work), memory);
-        leave_ring();
         free_memory(warp, memory);
     } else {
         if constexpr (ENTRY < TAKEN)
@@ -324,7 +328,6 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
         const RowsPlace place[2] = {{memory, group, 0}, {memory, group, 1}};
         WarpMath math[2];
         attend(params, work, steps, place, row, math);
-        leave_ring();
         UNROLL for (int half = 0; half < 2; ++half)
             finish_rows(params, work, math[half], row + 16 * half, steps, place[half].sums());
         free_memory(warp, memory);
