@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from .attention.family import Attention
+from .attention.tcgen05.family import AttentionTcgen05
 from .attention.wgmma.family import AttentionWgmma
 from .contraction.blocks.family import ContractionBlocks
 from .contraction.mma.family import ContractionMma
@@ -65,6 +66,7 @@ FAMILIES: dict[str, Family] = {
         WindowGroups(),
         Attention(),
         AttentionWgmma(),
+        AttentionTcgen05(),
     )
 }
 

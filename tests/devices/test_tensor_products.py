@@ -11,7 +11,7 @@ from gensor_kernels.devices.emulator import AddressSpace, build, run
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
-from gensor_kernels.families.core.source import bind, flatten
+from gensor_kernels.families.core.source import SOURCES, bind, flatten
 from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from tests.doubles.emulated_kernels import toy
@@ -59,6 +59,8 @@ KINDS = {
     "pair_halves": Kind(np.float16, np.float16, (1, 0)),
     "pair_e4m3_e5m2": Kind(E4M3, E5M2),
     "pair_integers": Kind(np.int8, np.int8),
+    "held_halves": Kind(np.float16, np.float16),
+    "held_brains": Kind(BFLOAT16, BFLOAT16),
     "mxfp8": Kind(E4M3, E5M2, of_scales=E8M0, values=32),
     "mxfp4": Kind(E2M1, E2M1, of_scales=E8M0, values=32),
     "nvfp4": Kind(E2M1, E2M1, of_scales=E4M3, values=16),
@@ -94,7 +96,8 @@ def image_of_scales(scales: np.ndarray, plain: bool) -> np.ndarray:
 
 def source() -> str:
     """Return the source of all entries."""
-    return bind(flatten("blackwell_scales.cuh") + '#line 1 "test.cu"\n' + toy("tensor_products"), {})
+    stores = (SOURCES / "device" / "blackwell_stores.cuh").read_text().split('#include "blackwell.cuh"\n')[1]
+    return bind(flatten("blackwell_scales.cuh") + stores + '#line 1 "test.cu"\n' + toy("tensor_products"), {})
 
 
 @functools.cache
@@ -140,9 +143,8 @@ def exact(rows: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
     return rows if scales is None else rows * scales.astype(np.float64).repeat(rows.shape[1] // scales.shape[1], 1)
 
 
-def summed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def summed(a: np.ndarray, b: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Sums of blocks of four along k, each cut to the bits of a float."""
-    sums = np.zeros((len(a), len(b)))
     for k in range(0, a.shape[1], 4):
         terms = np.concatenate([sums[..., None], a[:, None, k : k + 4] * b[None, :, k : k + 4]], axis=2)
         total = cut(terms, np.abs(terms).max(axis=2, keepdims=True)).sum(axis=2)
@@ -160,7 +162,9 @@ def test_products_of_every_kind(scaled: bool):
         (a, of_a), (b, of_b) = kind.drawn(128 * blocks, kind.a), kind.drawn(64 * blocks, kind.b)
         early, late = (multiplied(entry, a, b, of_a, of_b, **how) for how in ({"copies": "early"}, {"order": 5}))
         rows, columns = exact(a, of_a), exact(b, of_b)
-        assert np.array_equal(early, rows @ columns.T if kind.a is np.int8 else summed(rows, columns)), entry
+        held = entry.startswith("held")
+        before = np.subtract.outer(np.arange(len(a)), np.arange(len(b))) * (0.25 if held else 0.0)
+        assert np.array_equal(early, rows @ columns.T if kind.a is np.int8 else summed(rows, columns, before)), entry
         assert np.array_equal(late, early), entry
         executed = multiplied(entry, a, b, of_a, of_b, executed=True, late=True, order=3, ordered=True)
         assert np.array_equal(executed, early), entry

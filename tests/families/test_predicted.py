@@ -39,6 +39,7 @@ FASTER = [
     ("sm_90", normed.with_norm("rmsnorm", matmul(*LARGE, epilogue=("bias",)), 1), WGMMA, MMA, 0.85),
     ("sm_90", normed.with_norm("rmsnorm", matmul(512, 768, 3072, epilogue=("bias",)), 1), WGMMA, MMA, 0.85),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), "attention_wgmma", "attention", 0.7),
+    ("sm_100", attention(4096, heads=16, head=128, causal=True), "attention_tcgen05", "attention", 0.7),
     ("a100-40gb", DOUBLE, MMA, SIMT, 0.52),
     ("h200", DOUBLE, MMA, SIMT, 0.52),
     ("a100-40gb", SINGLE, MMA, SIMT, 0.52),

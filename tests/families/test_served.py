@@ -181,6 +181,11 @@ REFUSALS = {
         ("sm_90", attention(8, head=64, mask="float64"), "not float64: cast the mask"),
         ("sm_90", sequences.workload(4, 8, 64, page_size=16, head=64), "read keys one after the other, not in pages"),
     ],
+    "attention_tcgen05": [
+        ("sm_90", attention(8, head=64), "sm_90 has no tensor memory"),
+        ("sm_100", attention(8, head=64, mask="float64"), "not float64: cast the mask"),
+        ("sm_100", attention(8, head=60), "queries from addresses and rows that are multiples of 16 bytes only"),
+    ],
 }
 #: (part, Workload) -> the families that serve it, or the only one of two.
 SERVED = [
@@ -190,6 +195,7 @@ SERVED = [
     ("b200", block_scaled.workload(512, 512, 1024), {"contraction_tcgen05"}),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
+    ("sm_100", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_tcgen05"}),
     (
         "sm_87",
         convolution(28, 64, 64, **FIRST, dtype="float16"),

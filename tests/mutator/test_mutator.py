@@ -68,6 +68,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         "recurrent_slices": {"barrier"} | FLAGS,
         "contraction_simt": {"barrier", "warp_barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
+        "attention_tcgen05": {each for each in ATTENTION if not each.startswith("wgmma")},
         "contraction_weights_wgmma": ATTENTION - {"proxy_fence"},
     }
     for family, orderings in known.items():
@@ -111,6 +112,7 @@ GROUPS = [
     ("attention registers", ("wide", "boolean mask", "window")),
     ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "copied mask", "window",
                          "ragged")),
+    ("attention_tcgen05", ("two warpgroups", "causal, split", "window, soft cap", "ragged groups")),
     ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
     ("window_groups", ("channels", "planes, any")),
 ]  # fmt: skip

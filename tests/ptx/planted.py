@@ -545,10 +545,76 @@ def _tensor_scales() -> Iterator[Bug]:
               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0]", pair)  # fmt: skip
 
 
+def _attention_in_tensor_memory() -> Iterator[Bug]:
+    two, tiles, boxes, narrow, ragged = (
+        f"attention_tcgen05: {name}"
+        for name in ("two warpgroups", "two tiles of scores", "two boxes", "narrow", "ragged groups")
+    )
+    # Products with weights: operands, places, sums that are kept.
+    held = "kind::f16 [%0], [%1], %2, %3, p; }"
+    for right, wrong in (("[%0], [%1]", "[%1], [%0]"), ("[%1]", "[%1+8]"), ("[%0]", "[%0+16]")):
+        yield Bug(held, held.replace(right, wrong), two)
+    kept = 'setp.ne.u32 p, %4, 0;\\n"\n'
+    for other in ("setp.eq.u32 p, %4, 0;", "setp.eq.u32 p, 0, 0;"):
+        yield Bug(kept, kept.replace("setp.ne.u32 p, %4, 0;", other), narrow)
+    yield Bug("OF_VALUES, step + i > 0", "OF_VALUES, i > 0", two)
+    yield Bug("OF_VALUES, step + i > 0", "OF_VALUES, step > 0", two)
+    yield Bug("+ i * (K_STEP / 2)", "+ i * K_STEP", two)
+    yield Bug("further(v, i * K_STEP * 128)", "further(v, i * K_STEP * 64)", two)
+    yield Bug("(128, HEAD, false, true)", "(128, HEAD, false, false)", two)
+    yield Bug("group * 128 * 128", "group * 64 * 128", two)
+    yield Bug("(u32)(group * GROUP_COLUMNS + SCORE_TILES * BLOCK_K)", "(u32)(group * GROUP_COLUMNS)", boxes)
+    yield Bug("step % SCORE_TILES * BLOCK_K);", "0);", tiles)
+    # Stores: shapes, registers, waits.
+    for before, after, program in (
+        ("16x128b.x16", "16x256b.x8", boxes),
+        ("16x128b.x2", "16x256b.x1", two),
+        ("16x256b.x8.b32 [%0]", "16x128b.x16.b32 [%0]", two),
+        ("16x256b.x2.b32 [%0]", "16x128b.x4.b32 [%0]", narrow),
+        ('x2.b32 [%0], {%1, %2, %3, %4};"', 'x2.b32 [%0], {%2, %1, %3, %4};"', two),
+        ('x2.b32 [%0], {%1, %2, %3, %4};"', 'x2.b32 [%0], {%1, %3, %2, %4};"', two),
+        ("{%1, %2, %3, %4, %5, %6, %7, %8};", "{%1, %3, %2, %4, %5, %6, %7, %8};", narrow),
+        ("tcgen05.wait::st.sync.aligned;", "", two),
+        ("tcgen05.wait::st.sync.aligned;", "tcgen05.wait::ld.sync.aligned;", two),
+        ("& 3) << 21", "& 3) << 20", two),
+        ("(u32)half << 20", "(u32)half << 19", two),
+    ):
+        yield Bug(before, after, program)
+    # Order: waits, parities, fences and arrivals.
+    weights = "mbarrier_wait(weights_full(group, step), parity_of(step));"
+    yield Bug(weights, "", two)
+    yield Bug(weights, weights.replace("parity_of(step)", "parity_of(step) ^ 1"), two)
+    yield Bug("await_sums(group, before);", "", two)
+    yield Bug("await_sums(group, before);", "", tiles)
+    yield Bug("mbarrier_init(weights_full(group, place), 4);", "mbarrier_init(weights_full(group, place), 1);", two)
+    stored = "    tensor_store_wait();\n    tensor_fence_before();\n    warp_barrier();"
+    yield Bug(stored, "    tensor_store_wait();\n    warp_barrier();", two)
+    yield Bug(stored, "    tensor_fence_before();\n    tensor_store_wait();\n    warp_barrier();", two)
+    yield Bug(
+        "parity_of(step));\n    tensor_fence_after();\n    tensor_load", "parity_of(step));\n    tensor_load", two
+    )
+    yield Bug("(u32)(step / SCORE_TILES) & 1", "(u32)step & 1", tiles)
+    yield Bug("    umma_commit<1>(empty(slot));\n", "", two)
+    yield Bug("    tensor_fence_before();\n    barrier();", "    tensor_fence_before();", narrow)
+    yield Bug("mbarrier_wait(scores_full(place[0].group, 0), 0);", "", ragged)
+    mask = "attention_tcgen05: copied mask"
+    yield Bug(
+        "mbarrier_init(mask_empty(tile), 8 * CONSUMERS);", "mbarrier_init(mask_empty(tile), 4 * CONSUMERS);", mask
+    )
+    yield Bug("{params, work, row + 16}};", "{params, work, row}};", mask)
+    # The measure of weights.
+    yield Bug("await_sums(place.group, step - 1);", "", tiles)
+    yield Bug("kept[v / 2 % 2]", "kept[v % 2]", two)
+    yield Bug("piece[v] *= math.kept[v / 2 % 2];", "piece[v] *= 1.0f;", two)
+    yield Bug("8.0f * reciprocal_(unit)", "800.0f * reciprocal_(unit)", narrow)
+    yield Bug("int lanes = 4;", "int lanes = 8;", two)
+    yield Bug("kept[half] = grows ?", "kept[half] = !grows ?", two)
+
+
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
 _ALL = (
     *(_loads, _stores, _shared, _copies, _matrices, _products, _scaled, _arithmetic),
-    *(*_HOPPER, _copied_masks, _tensor_memory, _tensor_scales),
+    *(*_HOPPER, _copied_masks, _tensor_memory, _tensor_scales, _attention_in_tensor_memory),
 )
 BUGS = [bug for group in _ALL for bug in group()]
 

@@ -1,5 +1,6 @@
 // Products in tensor memory over 128 bytes of k, for each kind: 128 rows times 64 columns of one block, 256 times 128
 // of a pair. Boxes are copied as they are, so that the host lays out the tiles. The sums are stored row by row. Of
+// kinds HELD in tensor memory, each warp stores its rows of A there, and sums to which products are added. Of
 // kinds with scales, A's are in the first half of another box, B's in the second one: in four columns of 16 bytes or
 // (PLAIN) four pieces of 512 bytes, each for four scales of a row.
 struct MappedParams : Params {
@@ -57,7 +58,31 @@ DEVICE void issue(u32 memory, sptr<u8> a) {
     }
 }
 
-template <int BLOCKS, class T, class A, class B, bool A_ACROSS, bool B_ACROSS, int SCALES = 0, bool PLAIN = false>
+// A's rows to columns `a`, and to columns `memory` the first sums: a quarter of the row less the column.
+DEVICE void store_rows(u32 memory, u32 a, sptr<u8> tiles, int row) {
+    const int lane = thread_index() % 32;
+    for (int half = 0; half < 2; ++half) {
+        u32 pairs[16];
+        float sums[32];
+        for (int i = 0; i < 32; ++i) {
+            const int own = row + half * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            sums[i] = 0.25f * (float)(own - column);
+        }
+        for (int i = 0; i < 16; ++i) {
+            const int own = row + half * 16 + lane / 4 + i % 2 * 8;
+            const sptr<u8> chunk = tiles + (own * 128 + (i / 2 ^ own % 8) * 16);
+            pairs[i] = load_shared<4>(chunk + lane % 4 * 4).word[0];
+        }
+        const u32 at = (u32)(row + half * 16) << 16;
+        tensor_store<64>(sums, memory + at);
+        tensor_store_pairs<32>(pairs, a + at);
+    }
+    tensor_store_wait();
+    tensor_fence_before();
+}
+
+template <int BLOCKS, class T, class A, class B, bool A_ACROSS, bool B_ACROSS, int SCALES = 0, bool PLAIN = false,
+          bool HELD = false>
 DEVICE void multiply(const MappedParams &params) {
     constexpr int COLUMNS = 64 * BLOCKS;
     const sptr<u64> full = shared_base().as<u64>(), done = full + 1;
@@ -78,7 +103,19 @@ DEVICE void multiply(const MappedParams &params) {
     const u32 memory = load_shared<4>(where).word[0] + 16;
     if (thread_index() == 0)
         request<BLOCKS, (SCALES > 0)>(params, tiles, block, full);
-    if (thread_index() == 0 && block == 0) {
+    if constexpr (HELD) {
+        mbarrier_wait(full, 0);
+        store_rows(memory, memory + 64, tiles, warp * 32);
+        barrier();
+        if (thread_index() == 0) {
+            tensor_fence_after();
+            for (int k = 0; k < 4; ++k)
+                umma_held<1, A>(memory, memory + 64 + 8 * k,
+                                tensor_descriptor(matrix_descriptor(tiles + 2 * PANEL + k * 32, 16, 1024)),
+                                instruction_descriptor<A, B>(128, 64, false, false), true);
+            umma_commit<1>(done);
+        }
+    } else if (thread_index() == 0 && block == 0) {
         mbarrier_wait(full, 0);
         issue<BLOCKS, A, B, A_ACROSS, B_ACROSS, SCALES, PLAIN>(memory, tiles);
         umma_commit<BLOCKS>(done);
@@ -126,3 +163,5 @@ ONE(nvfp4, float, u8, u8, false, false, 4)
 ONE(nvfp4_plain, float, u8, u8, false, false, 4, true)
 PAIR(pair_mxfp8, float, e5m2_t, e4m3_t, false, false, 1)
 PAIR(pair_nvfp4, float, u8, u8, false, false, 4)
+ONE(held_halves, float, half_t, half_t, false, false, 0, false, true)
+ONE(held_brains, float, bfloat16_t, bfloat16_t, false, false, 0, false, true)

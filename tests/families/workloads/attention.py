@@ -65,4 +65,27 @@ CONTRACTS = {
         compiled=2,
         spills={},
     ),
+    "attention_tcgen05": Contract(
+        [
+            ("sm_100", workload(1024, heads=12, head=64, causal=True)),
+            ("sm_100", workload(512, head=128, dtype="bfloat16", mask="bool", **SHARED)),
+            ("sm_100", workload(1, 1025, head=96, mask="float16", epilogue="scale_add", **SHARED)),
+            ("sm_100", workload(77, 104, head=256, out="float32", mask="float32", mask_axes=("queries",), **SHARED)),
+            ("sm_100", workload(16, 4096, head=80, dtype="bfloat16", epilogue="scale_mul", **SHARED)),
+            ("sm_100", workload(512, 640, head=64, causal=True, window=(100, None), mask="bool", **SHARED)),
+            ("sm_100", workload(300, head=64, window=(64, 16), softcap=True)),
+            ("sm_100", sequences.workload(8, 2048, 2048, head=64, causal=True, **SHARED)),
+            (
+                "sm_100",
+                sequences.workload(16, 256, 9000, head=80, causal="upper_left", softcap=True, epilogue="bias_relu"),
+            ),
+            ("sm_100", workload(512, head=128, causal=True, sinks="float16", lse=True, **SHARED)),
+            ("sm_100", sequences.workload(8, 2048, 2048, head=64, sinks="bfloat16", causal=True, **SHARED)),
+        ],
+        entries=lambda program: ["attention_tcgen05"] + ["attention_combine"] * (program["split_k"] > 1),
+        starters=lambda starters, index: starters[: 2 if index in (0, 4) else 1],
+        compiled=2,
+        # ptxas keeps a few words of a sequence in memory while roles part, however many registers are free.
+        spills={"attention_tcgen05": 64},
+    ),
 }

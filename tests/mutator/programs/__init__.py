@@ -39,6 +39,7 @@ def configurations() -> list[Configuration]:
         *attention.attention_configurations("cp.async"),
         *attention.attention_configurations("registers"),
         *attention.attention_wgmma_configurations(),
+        *attention.attention_tcgen05_configurations(),
         *window.window_configurations(),
         *window.groups_configurations(),
     ]

@@ -84,3 +84,47 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("sinks", attention(99, head=64, mask="bool", sinks="float16", lse=True), block_q=128),
         make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
     ]
+
+
+def attention_tcgen05_configurations() -> list[Configuration]:
+    """One and two warpgroups, heads of whole boxes, of part of one and of two, splits, both store routes, windows, soft
+    caps, sinks, and sequences of different lengths."""
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        base = {
+            "block_q": 128, "block_k": 16, "head_tile": 64, "split_k": 1, "longest_first": 0, "stages": 3,
+            "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": workload.align["c"], "min_blocks": 1,
+            "score_tiles": 1,
+        }  # fmt: skip
+        masks = {"mask_stages": 0} if is_copied(workload) else {}
+        return Configuration(name, "attention_tcgen05", "sm_100", workload, base | masks | values)
+
+    wide, brains = attention(99, head=64), attention(99, head=128, dtype="bfloat16", epilogue="scale_add")
+    narrow = replace(attention(99, head=32), alignment={"a": 16, "b": 16, "c": 2, "d": 16})
+    bias = attention(99, 97, head=64, dtype="bfloat16", mask="float16", epilogue="scale_add")
+    heads = {"heads": 6, "kv_heads": 2, "mask_axes": ("heads", "queries", "keys")}
+    copied = [attention(99, 96, head=64, mask=dtype, **heads) for dtype in ("bool", "bfloat16", "float32")]
+    return [
+        make("two warpgroups", wide, block_q=256, block_k=32),
+        make("two boxes", brains, head_tile=128, block_k=128, epilogue_fixed=1, stages=2),
+        make("two warpgroups, two boxes", brains, head_tile=128, block_q=256, epilogue_fixed=1),
+        make("two tiles of scores", wide, block_q=256, block_k=32, score_tiles=2),
+        make("narrow", narrow, head_tile=48, epilogue_staged=0),
+        make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),
+        make("causal, split", attention(99, head=64, causal=True), block_q=256, split_k=2, longest_first=1),
+        make("window, soft cap", attention(99, head=64, window=(20, 9), softcap=True), block_k=48),
+        make("ragged", sequences.workload(3, 99, 90, head=64, causal=True), block_q=256, block_k=48, stages=4),
+        make(
+            "ragged groups",
+            sequences.workload(3, 99, 90, heads=6, kv_heads=2, head=64, causal=True),
+            stages=2,
+            score_tiles=2,
+        ),
+        make("sinks", attention(99, head=64, sinks="float16", lse=True), block_q=256),
+        make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
+        make("boolean mask", attention(99, 100, head=64, mask="bool"), block_q=256),
+        make("added mask", bias, epilogue_fixed=1, stages=4, score_tiles=2),
+        make("copied mask", copied[0], block_q=256, block_k=48, mask_stages=2),
+        make("copied pairs", copied[1], block_k=32, mask_stages=1, split_k=2),
+        make("copied floats", copied[2], block_k=48, mask_stages=2, stages=2, score_tiles=2),
+    ]

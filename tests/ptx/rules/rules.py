@@ -229,7 +229,25 @@ def _scales() -> Iterator[Rule]:
     yield here("barrier_after_stored_scales", emulator="race|uninitialised", executor="unordered|race|uninitialised")
 
 
-RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales())
+def _stores() -> Iterator[Rule]:
+    here = functools.partial(Rule, source="tensor_stores.cu", threads=128)
+    yield here("wait_for_stores", emulator="race", executor="race")
+    yield here("fence_after_stores", emulator="race", executor="race")
+    yield here("products_after_stores", emulator="race", executor="race")
+    yield here("fence_before_a_held_product", emulator="race", executor="race")
+    yield here("lanes_that_nothing_stored", emulator="uninitialised", executor="uninitialised")
+    yield here("held_rows_across", emulator="invalid", executor="invalid")
+    yield here("lanes_of_a_store", emulator="out_of_bounds", executor="tensor")
+    yield here("columns_of_a_store", emulator="out_of_bounds", executor="tensor")
+    yield here("end_with_a_store_on_its_way", emulator="race", executor="race|in_flight")
+    yield here("stores_after_sums", emulator="race", executor="race")
+    yield here("stores_after_held_rows_were_read", emulator="race", executor="race")
+    yield here("loads_after_own_stores", emulator="race", executor="race")
+    yield here("stores_after_own_loads", emulator="race", executor="race|in_flight")
+    yield here("free_after_stores", emulator="race|out_of_bounds", executor="race")
+
+
+RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales(), *_stores())
 
 
 @functools.cache

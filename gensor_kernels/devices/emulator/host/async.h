@@ -86,6 +86,7 @@ struct TensorProduct {
     TensorScales scales;
     int a_byte, b_byte; // of the columns of scales
     bool copies;
+    bool held; // A is in tensor memory, from column `a` on
     int blocks, thread;
     u32 number;
     bool done;
@@ -100,12 +101,14 @@ struct TensorCommit {
     Site site;
 };
 
-// Columns that a warp has loaded. `unfenced` and `unreleased` have a bit for each lane, `time` is that of the last
-// fence, as in now().
-struct TensorLoad {
-    u32 column;
+// Columns of 16 lanes that a warp loads or stores. `unfenced` and `unreleased` have a bit for each lane of the warp,
+// `time` is that of the last fence, as in now().
+struct TensorMove {
+    u32 lane, column;
     int columns;
-    u32 *to[32];
+    bool stores;
+    MoveShape shape;
+    u32 *to[32];             // of a load
     std::vector<u32> values; // of each lane
     bool waited;
     u32 unfenced, unreleased, time;
@@ -114,11 +117,13 @@ struct TensorLoad {
 
 // A column of tensor memory, and the last product that writes it.
 struct TensorColumn {
-    bool allocated = false, written = false;
-    int place = 0; // of the product's warp in clocks
+    bool allocated = false;
+    u32 written = 0; // a bit for each 16 lanes
+    int place = 0;   // of the product's warp in clocks
     TensorProduct product;
-    Clocks read;                   // when each warp had released its loads: UNRELEASED before it has
+    Clocks read, stored;           // when each warp had released its loads, and its stores: UNRELEASED before it has
     int reader = 0, read_line = 0; // the thread whose product read scales last
+    int stored_line = 0;
 };
 
 // What a warp does together with one of the other block of a pair.
@@ -148,7 +153,7 @@ struct WarpAsync {
     std::vector<TensorProduct> products;      // not known to be complete
     std::vector<TensorCommit> commits;        // not arrived
     u32 multiplied = 0, completed = 0;        // products in tensor memory: issued; all up to this number are complete
-    std::vector<TensorLoad> loads;            // not released
+    std::vector<TensorMove> moves;            // not released
     bool fenced = false;
     int registers = 0; // after the last exchange; 0: none yet
 };

@@ -52,6 +52,24 @@ DEVICE void tensor_load_wait(T (&)[N], CALLER) {
 DEVICE void fma_floats(float *d, const float *a, float b) {
     d[0] = fma_(a[0], b, d[0]), d[1] = fma_(a[1], b, d[1]);
 }
+template <int BLOCKS, class A>
+DEVICE void umma_held(u32 d, u32 a, u64 b, u32 instruction, bool kept, CALLER) {
+    static_assert(sizeof(A) == 2, "A in tensor memory has elements of 16 bits.");
+    emulator::tensor_multiply_held(BLOCKS, GROUP_ELEMENT<A>, d, a, b, instruction, kept, site);
+}
+template <int COLUMNS>
+DEVICE void tensor_store(const float (&d)[COLUMNS / 2], u32 to, CALLER) {
+    static_assert(COLUMNS % 16 == 0, "A store has whole pieces of 16 columns.");
+    emulator::tensor_store((const u32 *)d, COLUMNS, emulator::MOVE_256B, to, site);
+}
+template <int COLUMNS>
+DEVICE void tensor_store_pairs(const u32 (&d)[COLUMNS / 2], u32 to, CALLER) {
+    static_assert(COLUMNS % 8 == 0, "A store of pairs has whole pieces of 8 columns.");
+    emulator::tensor_store(d, COLUMNS, emulator::MOVE_128B, to, site);
+}
+DEVICE void tensor_store_wait(CALLER) {
+    emulator::tensor_store_wait(site);
+}
 DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::OF_PAIR, site);
 }

@@ -122,10 +122,16 @@ struct TensorScales {
 };
 void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 instruction, TensorScales scales,
                      bool kept, Site site);
+// A is in tensor memory, from column `a` on.
+void tensor_multiply_held(int blocks, GroupElement kind, u32 d, u32 a, u64 b, u32 instruction, bool kept, Site site);
 void tensor_copy_scales(int blocks, u32 to, u64 from, Site site);
 void tensor_commit(int blocks, u32 barrier, Site site);
+// How the registers of a move are spread over the lanes of a warp: PTX ISA's 16x256b, 16x128b.
+enum MoveShape { MOVE_256B, MOVE_128B };
 void tensor_load(u32 *d, int columns, u32 from, Site site);
+void tensor_store(const u32 *d, int columns, MoveShape shape, u32 to, Site site);
 void tensor_load_wait(Site site);
+void tensor_store_wait(Site site);
 void tensor_fence_before();
 void tensor_fence_after();
 u64 shuffle_xor(u64 value, int mask, Site site);

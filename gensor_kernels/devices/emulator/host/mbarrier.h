@@ -61,12 +61,19 @@ static void release_accesses(Block &block, int warp, bool by_barrier, bool narro
     own.accesses = kept;
 }
 
-// The same for loads of tensor memory that have been waited for and fenced.
-static void release_loads(Block &block, int warp, bool by_barrier) {
+static void note_move(Block &block, const TensorMove &move, int place, u32 time) {
+    for (u32 i = move.column; i < move.column + move.columns; ++i) {
+        TensorColumn &column = block.async.tensor.columns[i];
+        (move.stores ? column.stored : column.read)[place] = time;
+    }
+}
+
+// The same for loads and stores of tensor memory that have been waited for and fenced.
+static void release_moves(Block &block, int warp, bool by_barrier) {
     WarpAsync &own = block.async.warps[warp];
     const int place = place_of(block, warp);
-    std::vector<TensorLoad> kept;
-    for (TensorLoad &each : own.loads) {
+    std::vector<TensorMove> kept;
+    for (TensorMove &each : own.moves) {
         if (by_barrier || (!each.unfenced && each.time < now()))
             each.unreleased &= each.unfenced;
         else
@@ -74,13 +81,11 @@ static void release_loads(Block &block, int warp, bool by_barrier) {
         if (each.unreleased)
             kept.push_back(each);
         else
-            for (u32 i = each.column; i < each.column + each.columns; ++i)
-                block.async.tensor.columns[i].read[place] = own.known[place];
+            note_move(block, each, place, own.known[place]);
     }
-    for (const TensorLoad &each : kept)
-        for (u32 i = each.column; i < each.column + each.columns; ++i)
-            block.async.tensor.columns[i].read[place] = UNRELEASED;
-    own.loads.swap(kept);
+    for (const TensorMove &each : kept)
+        note_move(block, each, place, UNRELEASED);
+    own.moves.swap(kept);
 }
 
 // Lanes of the current warp access an atom.
@@ -117,7 +122,7 @@ static void tell(Block &block, const Clocks &all) {
         for (size_t b = 0; b < warp.seen.size(); ++b)
             seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
     for (size_t w = 0; w < block.async.warps.size(); ++w) {
-        release_accesses(block, (int)w, true), release_loads(block, (int)w, true);
+        release_accesses(block, (int)w, true), release_moves(block, (int)w, true);
         block.async.warps[w].known = all, block.async.warps[w].seen = seen;
         ++block.async.warps[w].known[place_of(block, (int)w)];
     }
@@ -223,7 +228,7 @@ static void count_arrival(MBarrier &barrier, Site site) {
 static void arrive(MBarrier &barrier, Site site, bool narrow = false) {
     WarpAsync &own = warp_async();
     release_accesses(*current->block, current->warp(), false, narrow);
-    release_loads(*current->block, current->warp(), false);
+    release_moves(*current->block, current->warp(), false);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
     count_arrival(barrier, site);

@@ -23,12 +23,12 @@ static bool is_ordered(const Thread &thread, const Clocks &clocks, int own = -1)
     return true;
 }
 static bool is_complete(const Clocks &known, const Block &block, const TensorColumn &column) {
-    return !column.written || (!known.empty() && known[places(block) + column.place] >= column.product.number);
+    return !column.product.number || (!known.empty() && known[places(block) + column.place] >= column.product.number);
 }
 
 void tensor_fence_before() {
     if (!async_state().warps.empty())
-        for (TensorLoad &each : warp_async().loads)
+        for (TensorMove &each : warp_async().moves)
             if (each.waited && each.unfenced >> current->lane() & 1)
                 each.unfenced ^= 1u << current->lane(), each.time = now();
 }
@@ -98,7 +98,8 @@ static void set_columns(Block &block, u32 from, u32 columns, bool allocated) {
     TensorMemory &tensor = block.async.tensor;
     for (u32 i = from; i < from + columns; ++i) {
         tensor.columns[i] = TensorColumn{};
-        tensor.columns[i].allocated = allocated, tensor.columns[i].read = nothing_known(block);
+        tensor.columns[i].allocated = allocated;
+        tensor.columns[i].read = tensor.columns[i].stored = nothing_known(block);
     }
     for (u32 lane = 0; lane < LANES; ++lane)
         memset(&tensor_word(block, lane, from), POISON, columns * 4);
@@ -133,7 +134,7 @@ void tensor_alloc_last(int blocks, Site site) {
     act_together(TENSOR_ALLOC, blocks, 0, site, [] {}, [] { async_state().tensor.last = true; });
 }
 
-// No product and no load of these columns is on its way; loads by this warp need only have been waited for.
+// No product and no move of these columns is on its way; moves by this warp need only have been waited for.
 static void check_unused(u32 from, u32 columns, Site site) {
     const Block &block = *current->block;
     const WarpAsync &own = warp_async();
@@ -142,12 +143,12 @@ static void check_unused(u32 from, u32 columns, Site site) {
         const TensorColumn &column = block.async.tensor.columns[i];
         bool read = true;
         for (size_t w = 0; w < column.read.size(); ++w)
-            read = read && ((int)w == place || column.read[w] <= own.known[w]);
-        for (const TensorLoad &each : own.loads)
+            read = read && ((int)w == place || (column.read[w] <= own.known[w] && column.stored[w] <= own.known[w]));
+        for (const TensorMove &each : own.moves)
             read = read && (each.waited || i < each.column || i >= each.column + each.columns);
         if (!read || !is_complete(own.known, block, column))
             fault(RACE, "tensor_free at %s line %d is not ordered with the %s at line %d", site.file, site.line,
-                  read ? "product or copy" : "read", read ? column.product.site.line : column.read_line);
+                  read ? "product or copy" : "move", read ? column.product.site.line : column.read_line);
     }
 }
 
@@ -173,84 +174,169 @@ void tensor_free(int blocks, u32 memory, u32 columns, Site site) {
     act_together(TENSOR_FREE, blocks, memory << 16 | columns, site, release, [] {});
 }
 
-// ---- loads
+// ---- loads and stores
 
-static void check_columns(const Block &block, u32 from, u32 columns, bool written, const char *what, Site site) {
+constexpr u32 PIECE = 16, EVERY_PIECE = 0xff; // lanes of a move; a bit for each such piece
+
+static void check_columns(const Block &block, u32 from, u32 columns, u32 written, const char *what, Site site) {
     const std::vector<TensorColumn> &all = block.async.tensor.columns;
     for (u32 i = from; i < from + columns; ++i) {
         if (i >= all.size() || !all[i].allocated)
             fault(OUT_OF_BOUNDS, "the %s at %s line %d of column %u of tensor memory, which is not allocated", what,
                   site.file, site.line, i);
-        if (written && !all[i].written)
+        if (written & ~all[i].written)
             fault(UNINITIALISED, "the %s at %s line %d reads column %u of tensor memory, which nothing has written",
                   what, site.file, site.line, i);
     }
 }
 
-static void check_load(u32 from, int columns, Site site) {
-    const Block &block = *current->block;
-    const u32 lane = from >> 16;
-    if (lane / 32 != (u32)current->warp() % 4 || lane % 16)
-        fault(OUT_OF_BOUNDS,
-              "a load at %s line %d from lane %u of tensor memory by warp %d: it has lanes %d to %d, in "
-              "halves",
-              site.file, site.line, lane, current->warp(), current->warp() % 4 * 32, current->warp() % 4 * 32 + 31);
-    check_columns(block, from & 0xffff, (u32)columns, true, "load", site);
-    const Thread *threads = current - current->lane();
-    for (u32 i = from & 0xffff; machine.request->races && i < (from & 0xffff) + columns; ++i)
-        for (int other = 0; other < WARP; ++other)
-            if (!is_complete(threads[other].ordered, block, block.async.tensor.columns[i]))
-                fault(RACE,
-                      "the load at %s line %d of column %u of tensor memory is not ordered with the product at "
-                      "line %d: lane %d has not waited for its commit and fenced after it",
-                      site.file, site.line, i, block.async.tensor.columns[i].product.site.line, other);
+// A warp's own moves of the same words have been waited for, unless both load.
+static void check_own_moves(const TensorMove &move) {
+    for (const TensorMove &each : warp_async().moves)
+        if (!each.waited && (each.stores || move.stores) && each.lane == move.lane &&
+            each.column < move.column + move.columns && move.column < each.column + each.columns)
+            fault(RACE, "the %s at %s line %d of columns of tensor memory before the %s at line %d is waited for",
+                  move.stores ? "store" : "load", move.site.file, move.site.line, each.stores ? "store" : "load",
+                  each.site.line);
 }
 
-// With either delivery, registers have their values only once the load is waited for.
-void tensor_load(u32 *d, int columns, u32 from, Site site) {
+// Products that write a column, for a store those that read it, and moves by other warps of these lanes are ordered
+// before a lane's instruction.
+static bool is_free(const Thread &thread, const Block &block, const TensorColumn &column, bool stores) {
+    const auto ordered = [&](const Clocks &clocks, int place) {
+        return !clocks[place] || (!thread.ordered.empty() && clocks[place] <= thread.ordered[place]);
+    };
+    if (!is_complete(thread.ordered, block, column))
+        return false;
+    for (int place = places(block); stores && place < 2 * places(block); ++place)
+        if (!ordered(column.read, place))
+            return false;
+    for (size_t warp = current->warp() % 4; warp < block.async.warps.size(); warp += 4) {
+        const int place = place_of(block, (int)warp);
+        if (place != own_place() && (!ordered(column.stored, place) || (stores && !ordered(column.read, place))))
+            return false;
+    }
+    return true;
+}
+
+static void check_move(const TensorMove &move) {
+    const Block &block = *current->block;
+    const Site site = move.site;
+    const char *const what = move.stores ? "store" : "load";
+    if (move.lane / WARP != (u32)current->warp() % 4 || move.lane % PIECE)
+        fault(OUT_OF_BOUNDS,
+              "a %s at %s line %d from lane %u of tensor memory by warp %d: it has lanes %d to %d, in "
+              "halves",
+              what, site.file, site.line, move.lane, current->warp(), current->warp() % 4 * 32,
+              current->warp() % 4 * 32 + 31);
+    check_columns(block, move.column, (u32)move.columns, move.stores ? 0 : 1u << move.lane / PIECE, what, site);
+    if (!machine.request->races)
+        return;
+    check_own_moves(move);
+    const Thread *threads = current - current->lane();
+    for (u32 i = move.column; i < move.column + move.columns; ++i)
+        for (int other = 0; other < WARP; ++other)
+            if (const TensorColumn &column = block.async.tensor.columns[i];
+                !is_free(threads[other], block, column, move.stores))
+                fault(
+                    RACE,
+                    "the %s at %s line %d of column %u of tensor memory is not ordered with the product at line %d or "
+                    "a move at line %d: lane %d has not waited for its commit or arrival and fenced after it",
+                    what, site.file, site.line, i, column.product.site.line,
+                    column.stored_line ? column.stored_line : column.read_line, other);
+}
+
+// The word of a lane's register `i`.
+static u32 &moved_word(Block &block, const TensorMove &move, u32 lane, u32 i) {
+    const u32 row = move.lane + lane / 4;
+    if (move.shape == MOVE_256B)
+        return tensor_word(block, row + i / 2 % 2 * 8, move.column + i / 4 * 8 + lane % 4 * 2 + i % 2);
+    return tensor_word(block, row + i % 2 * 8, move.column + i / 2 * 4 + lane % 4);
+}
+
+static void store_words(Block &block, const TensorMove &move) {
+    const u32 each = (u32)move.columns / 2;
+    for (u32 lane = 0; lane < WARP; ++lane)
+        for (u32 i = 0; i < each; ++i)
+            moved_word(block, move, lane, i) = move.values[lane * each + i];
+}
+
+// With either delivery, registers have their values only once a load is waited for. Stores are made when they are
+// issued or, with late delivery, when they are waited for.
+static void move_words(u32 *d, int columns, bool stores, MoveShape shape, u32 address, Site site) {
     tick();
+    const Operation operation = stores ? TENSOR_STORE : TENSOR_LOAD;
     Warp &warp = current_warp();
-    warp.d[current->lane()] = d, warp.word[current->lane()] = from;
-    if (!meet(TENSOR_LOAD, site, ALL_LANES))
+    warp.d[current->lane()] = d, warp.word[current->lane()] = address;
+    if (!meet(operation, site, ALL_LANES))
         return;
     Block &block = *current->block;
     for (int i = 0; i < WARP; ++i)
-        if (warp.word[i] != from)
+        if (warp.word[i] != address)
             invalid("addresses of tensor memory that differ from lane to lane", site);
     prepare_async(block);
-    check_load(from, columns, site);
-    TensorLoad load{from & 0xffff, columns, {}, {}, false, ALL_LANES, ALL_LANES, 0, site};
-    for (u32 i = load.column; i < load.column + columns; ++i) {
-        block.async.tensor.columns[i].read[own_place()] = UNRELEASED;
-        block.async.tensor.columns[i].read_line = site.line;
+    TensorMove move{address >> 16, address & 0xffff, columns,   stores, shape, {}, {},
+                    false,         ALL_LANES,        ALL_LANES, 0,      site};
+    check_move(move);
+    for (u32 i = move.column; i < move.column + columns; ++i) {
+        TensorColumn &column = block.async.tensor.columns[i];
+        (stores ? column.stored_line : column.read_line) = site.line;
+        column.written |= (u32)stores << move.lane / PIECE;
     }
+    note_move(block, move, own_place(), UNRELEASED);
     for (u32 lane = 0; lane < WARP; ++lane) {
-        load.to[lane] = (u32 *)warp.d[lane];
-        memset(load.to[lane], POISON, columns * 2);
+        u32 *const registers = (u32 *)warp.d[lane];
+        move.to[lane] = registers;
         for (u32 i = 0; i < (u32)columns / 2; ++i)
-            load.values.push_back(tensor_word(block, (from >> 16) + lane / 4 + i / 2 % 2 * 8,
-                                              load.column + i / 4 * 8 + lane % 4 * 2 + i % 2));
+            move.values.push_back(stores ? registers[i] : moved_word(block, move, lane, i));
+        if (!stores)
+            memset(registers, POISON, columns * 2);
     }
-    warp_async().loads.push_back(load);
+    if (stores && machine.request->early)
+        store_words(block, move);
+    warp_async().moves.push_back(move);
+    release_warp();
+}
+
+void tensor_load(u32 *d, int columns, u32 from, Site site) {
+    move_words(d, columns, false, MOVE_256B, from, site);
+}
+void tensor_store(const u32 *d, int columns, MoveShape shape, u32 to, Site site) {
+    move_words((u32 *)d, columns, true, shape, to, site);
+}
+
+static void end_load(const TensorMove &load) {
+    const size_t each = load.values.size() / WARP;
+    for (size_t i = 0; i < load.values.size(); ++i) {
+        u32 &to = load.to[i / each][i % each];
+        if (to != ~0u)
+            fault(RACE, "a register that the load at %s line %d writes changed before it was waited for",
+                  load.site.file, load.site.line);
+        to = load.values[i];
+    }
+}
+
+static void wait_for_moves(bool stores, Site site) {
+    if (!meet(stores ? TENSOR_STORE : TENSOR_LOAD, site, ALL_LANES))
+        return;
+    prepare_async(*current->block);
+    for (TensorMove &move : warp_async().moves) {
+        if (move.waited || move.stores != stores)
+            continue;
+        if (!stores)
+            end_load(move);
+        else if (!machine.request->early)
+            store_words(*current->block, move);
+        move.waited = true;
+    }
     release_warp();
 }
 
 void tensor_load_wait(Site site) {
-    if (!meet(TENSOR_LOAD, site, ALL_LANES))
-        return;
-    prepare_async(*current->block);
-    for (TensorLoad &load : warp_async().loads) {
-        const size_t each = load.values.size() / WARP;
-        for (size_t i = 0; i < load.values.size() && !load.waited; ++i) {
-            u32 &to = load.to[i / each][i % each];
-            if (to != ~0u)
-                fault(RACE, "a register that the load at %s line %d writes changed before it was waited for",
-                      load.site.file, load.site.line);
-            to = load.values[i];
-        }
-        load.waited = true;
-    }
-    release_warp();
+    wait_for_moves(false, site);
+}
+void tensor_store_wait(Site site) {
+    wait_for_moves(true, site);
 }
 
 } // namespace emulator

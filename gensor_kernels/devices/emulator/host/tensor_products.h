@@ -60,6 +60,8 @@ static void decode(TensorProduct &product, u32 word, GroupElement kind) {
         invalid("an instruction descriptor with columns other than 16 to 256 in steps of 16, of a pair of 32", site);
     if (word & 0x604f)
         invalid("an instruction descriptor of a sparse, saturated or negated product", site);
+    if (product.held && shape.a_transposed)
+        invalid("an instruction descriptor that transposes A in tensor memory", site);
     if (product.scales.each)
         decode_scales(product, word);
     else
@@ -99,10 +101,11 @@ static void each_atom_of(const TensorProduct &product, const Block &block, Act a
             }
         });
     const GroupShape &shape = product.shape;
-    const SharedOperand a(product.a, shape.a, shape.a_transposed, site),
+    const SharedOperand a(product.held ? product.b : product.a, shape.a, shape.a_transposed, site),
         b(product.b, shape.b, shape.b_transposed, site);
     each_block(block, product.blocks, site, [&](Block &each) {
-        each_atom(each, a, 0, LANES, site, [&](Atom &atom) { act(each, atom); });
+        if (!product.held)
+            each_atom(each, a, 0, LANES, site, [&](Atom &atom) { act(each, atom); });
         each_atom(each, b, 0, shape.n / product.blocks, site, [&](Atom &atom) { act(each, atom); });
     });
 }
@@ -119,24 +122,45 @@ static bool is_after(const TensorProduct &product, const Block &block, const Ten
 static void claim_columns(Block &block, const TensorProduct &product, u32 columns) {
     const Site site = product.site;
     const int place = own_place();
-    check_columns(block, product.d, columns, product.shape.kept, "product", site);
+    check_columns(block, product.d, columns, product.shape.kept ? EVERY_PIECE : 0, "product", site);
     for (u32 i = product.d; i < product.d + columns; ++i) {
         TensorColumn &column = block.async.tensor.columns[i];
         // A copy also runs after this thread's products with the scales that it overwrites.
         const int own = product.copies && column.reader == current->index ? places(block) + place : -1;
-        const bool read = is_ordered(*current, column.read, own);
-        if (machine.request->races && (!read || !is_after(product, block, column)))
+        const bool read = is_ordered(*current, column.read, own), stored = is_ordered(*current, column.stored);
+        if (machine.request->races && (!read || !stored || !is_after(product, block, column)))
             fault(RACE, "the %s at %s line %d of column %u of tensor memory is not ordered with the %s at line %d",
                   product.copies ? "copy of scales" : "product", site.file, site.line, i,
-                  read ? "product or copy" : "read", read ? column.product.site.line : column.read_line);
-        column.written = true, column.place = place, column.product = product;
-        column.read.assign(column.read.size(), 0);
+                  !read     ? "read"
+                  : !stored ? "store"
+                            : "product or copy",
+                  !read     ? column.read_line
+                  : !stored ? column.stored_line
+                            : column.product.site.line);
+        column.written = EVERY_PIECE, column.place = place, column.product = product;
+        column.read.assign(column.read.size(), 0), column.stored.assign(column.stored.size(), 0);
+    }
+}
+
+// Rows of A have 32 bytes, the words of eight columns.
+static void claim_held(Block &block, const TensorProduct &product) {
+    const Site site = product.site;
+    check_columns(block, (u32)product.a, 8, EVERY_PIECE, "product", site);
+    for (u32 i = (u32)product.a; i < product.a + 8; ++i) {
+        TensorColumn &column = block.async.tensor.columns[i];
+        const bool stored = is_ordered(*current, column.stored);
+        if (machine.request->races && (!stored || !is_complete(current->ordered, block, column)))
+            fault(RACE,
+                  "the product at %s line %d reads column %u of tensor memory before the %s at line %d is ordered",
+                  site.file, site.line, i, stored ? "product or copy" : "store",
+                  stored ? column.product.site.line : column.stored_line);
+        column.read[places(block) + own_place()] = product.number, column.read_line = site.line;
     }
 }
 
 static void claim_scales(Block &block, const TensorProduct &product, u32 from, u32 columns) {
     const Site site = product.site;
-    check_columns(block, from, columns, true, "product", site);
+    check_columns(block, from, columns, EVERY_PIECE, "product", site);
     for (u32 i = from; i < from + columns; ++i) {
         TensorColumn &column = block.async.tensor.columns[i];
         if (!column.product.copies)
@@ -204,6 +228,14 @@ WIDE_VECTORS void multiply_tensor_rows(TensorSums &sums, const TensorA &a, const
             }
 }
 
+static void read_held(Block &block, const TensorProduct &product, int depth, TensorA &to) {
+    for (u32 lane = 0; lane < LANES; ++lane)
+        for (int k = 0; k < depth; ++k) {
+            const u32 word = tensor_word(block, lane, (u32)product.a + k / 2) >> 16 * (k % 2);
+            to[lane][k] = widened((const unsigned char *)&word, product.shape.a);
+        }
+}
+
 static void execute(Block &block, const TensorProduct &product) {
     static TensorA a;
     static TensorB b;
@@ -213,14 +245,17 @@ static void execute(Block &block, const TensorProduct &product) {
         return each_block(block, product.blocks, product.site, [&](Block &each) { copy_scales(each, product); });
     const GroupShape &shape = product.shape;
     const bool integers = shape.a == GROUP_INT8;
-    const SharedOperand first(product.a, shape.a, shape.a_transposed, product.site);
+    const SharedOperand first(product.held ? product.b : product.a, shape.a, shape.a_transposed, product.site);
     const SharedOperand second(product.b, shape.b, shape.b_transposed, product.site);
     const int columns = shape.n / product.blocks, depth = shape.a == GROUP_E2M1 ? 64 : 32 / size_of(shape.a);
     int done = 0;
     each_block(block, product.blocks, product.site,
                [&](Block &each) { read_operand(each, second, 0, columns, shape.b, &b[0][columns * done++], 1, 256); });
     each_block(block, product.blocks, product.site, [&](Block &each) {
-        read_operand(each, first, 0, LANES, shape.a, &a[0][0], 64, 1);
+        if (product.held)
+            read_held(each, product, depth, a);
+        else
+            read_operand(each, first, 0, LANES, shape.a, &a[0][0], 64, 1);
         read_scales(each, product, scales);
         memset(sums, 0, sizeof sums);
         for (u32 i = 0; i < LANES && shape.kept && !integers; ++i)
@@ -248,7 +283,7 @@ static TensorProduct begin(int blocks, u32 d, u64 a, TensorScales scales, Site s
     if ((d | scales.a | scales.b) >> 16)
         invalid("a product of tensor memory from another lane than 0 on", site);
     TensorProduct product{};
-    product.d = d, product.a = without_version(a, site), product.scales = scales, product.blocks = blocks;
+    product.d = d, product.a = a, product.scales = scales, product.blocks = blocks;
     product.thread = current->index, product.number = ++warp_async().multiplied, product.site = site;
     return product;
 }
@@ -262,9 +297,19 @@ static void issue(const TensorProduct &product, u32 columns) {
     warp_async().products.push_back(product);
 }
 
+void tensor_multiply_held(int blocks, GroupElement kind, u32 d, u32 a, u64 b, u32 instruction, bool kept, Site site) {
+    TensorProduct product = begin(blocks, d, a, TensorScales{}, site);
+    if (a >> 16 || kind > GROUP_BFLOAT16)
+        invalid("A in tensor memory from another lane than 0 on, or of other than 16 bits", site);
+    product.held = true, product.b = without_version(b, site), product.shape.kept = kept;
+    decode(product, instruction, kind);
+    each_block(*current->block, blocks, site, [&](Block &each) { claim_held(each, product); });
+    issue(product, (u32)product.shape.n);
+}
+
 void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 instruction, TensorScales scales,
                      bool kept, Site site) {
-    TensorProduct product = begin(blocks, d, a, scales, site);
+    TensorProduct product = begin(blocks, d, without_version(a, site), scales, site);
     product.b = without_version(b, site), product.shape.kept = kept;
     decode(product, instruction, kind);
     each_block(*current->block, scales.each ? blocks : 0, site, [&](Block &each) {
@@ -276,7 +321,7 @@ void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 ins
 
 // 32 rows of 16 bytes, to four columns of every 32 lanes.
 void tensor_copy_scales(int blocks, u32 to, u64 from, Site site) {
-    TensorProduct copy = begin(blocks, to, from, TensorScales{}, site);
+    TensorProduct copy = begin(blocks, to, without_version(from, site), TensorScales{}, site);
     copy.copies = true;
     issue(copy, 4);
 }
@@ -349,9 +394,10 @@ static void check_tensor_end(Block &block) {
     for (const WarpAsync &warp : block.async.warps) {
         for (const TensorCommit &each : warp.commits)
             fault(RACE, "the block ends while the commit of line %d is on its way", each.site.line);
-        for (const TensorLoad &each : warp.loads)
+        for (const TensorMove &each : warp.moves)
             if (!each.waited)
-                fault(RACE, "the block ends while the load of line %d is on its way", each.site.line);
+                fault(RACE, "the block ends while the %s of line %d is on its way", each.stores ? "store" : "load",
+                      each.site.line);
     }
 }
 

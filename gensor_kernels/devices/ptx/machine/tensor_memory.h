@@ -196,7 +196,8 @@ bool exchange_columns(Thread *warp, const Site &site) {
 
 // ---- Moves between tensor memory and registers (9.7.16.8)
 
-// Call act(lane of the warp, number of its register, lane of tensor memory, column).
+// Call act(lane of the warp, number of its register, lane of tensor memory, column). `factors` are the columns of one
+// repetition, of which a lane has one, or one or two of each of two rows.
 template <class Act>
 void each_register(const Product &shape, u32 address, Act act) {
     const u32 lane = address >> 16, column = address & 0xffff;
@@ -204,6 +205,8 @@ void each_register(const Product &shape, u32 address, Act act) {
         for (u32 i = 0; i < shape.sums; i++)
             if (shape.k == 32)
                 act(thread, i, lane + thread, column + i);
+            else if (shape.factors == 4)
+                act(thread, i, lane + thread / 4 + i % 2 * 8, column + i / 2 * 4 + thread % 4);
             else
                 act(thread, i, lane + thread / 4 + i / 2 % 2 * 8, column + i / 4 * 8 + thread % 4 * 2 + i % 2);
 }

@@ -12,7 +12,7 @@ KINDS = {"f16": TARGETS, "tf32": TARGETS, "f8f6f4": TARGETS, "i8": ("sm_100a",)}
 SCALED = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}
 BLOCKS = {("mxf8f6f4", "block32"): 1, ("mxf4", "block32"): 2, ("mxf4nvf4", "block32"): 2, ("mxf4nvf4", "block16"): 4}
 #: lanes of a move, columns and registers of each repetition
-SHAPES = {"32x32b": (32, 1, 1), "16x256b": (16, 8, 4)}
+SHAPES = {"32x32b": (32, 1, 1), "16x128b": (16, 4, 2), "16x256b": (16, 8, 4)}
 
 
 def tensor_memory(i: Instruction, w: Writer, watched: Watched) -> Meeting | str:
@@ -153,7 +153,7 @@ def _move(i: Instruction, q: Qualifiers, w: Writer, watched: Watched, loads: boo
         "LOAD_TENSOR" if loads else "STORE_TENSOR",
         True,
         f"t.in[0] = {_taddr(w, place)};",
-        product=f"F32, F32, F32, {columns * times}, {lanes}, 0, 0, 0, 0, 0, {len(used)}, 0",
+        product=f"F32, F32, F32, {columns * times}, {lanes}, 0, 0, 0, 0, 0, {len(used)}, {columns}",
         offsets=tuple(f"offsetof(Registers_{w.entry.name}, {w.register(part)[2:]})" for part in used),
         sets=(watched.sets(used) if loads else [], []),
     )

@@ -91,22 +91,24 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, EVALUATION[workload.dtype["a"]], arch),
         _entry(arch),
-        *_mask_parts(workload),
+        *mask_parts(workload),
     )
 
 
-def _mask_parts(workload: Workload) -> tuple[Part, ...]:
+def mask_parts(workload: Workload) -> tuple[Part, ...]:
+    """Tabulate the mask of a Workload, if it has one."""
     e = sizes_of(workload)
     if mask.is_copied(workload):
         return (mask.copied_part(e, SPARE),)
     return (mask.loaded_part(e),) if e.mask_bytes else ()
 
 
-def with_mask(c: Columns, loop: Loop) -> Loop:
-    """Return a step that also applies a mask, by reads and instructions that no other work of a warp hides."""
+def with_mask(c: Columns, loop: Loop, rows: int = PRODUCT_ROWS) -> Loop:
+    """Return a step that also applies a mask, by reads and instructions that no other work of a warp hides; a
+    warpgroup has so many ``rows``."""
     if mask.LINES in c:
-        count = c["block_q"] // PRODUCT_ROWS
-        apply = c["block_k"] / 2 * c[mask.APPLY]
+        count = c["block_q"] // rows
+        apply = c["block_k"] * (rows / GROUP_THREADS) * c[mask.APPLY]
         loop.issue = loop.issue + apply * count / (count + 1)
         loop.chain = loop.chain + apply + c[mask.WAITED]
         loop.wavefronts = loop.wavefronts + c[mask.LINES]

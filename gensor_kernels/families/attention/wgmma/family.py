@@ -60,6 +60,8 @@ class AttentionWgmma(Attention):
     abi = 3
     source = "attention_wgmma.cu"
     parts = staticmethod(cost.parts)
+    threads = staticmethod(cost.threads)
+    launch_bytes = staticmethod(cost.launch_bytes)
     rules = rules.RULES
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
@@ -186,7 +188,7 @@ class AttentionWgmma(Attention):
             maps += (TensorMap("e", False, e.mask_bytes, p["block_q"], heads=True),)
         tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
         grid = e.batch * p["split_k"] * tiles
-        first = Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p, e), maps, writes=written(workload))
+        first = Launch(self.name, grid, self.threads(p), self.launch_bytes(p, e), maps, writes=written(workload))
         return (first, *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
