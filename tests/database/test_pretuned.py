@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FEW = 4
 #: Families whose threads store less than 16 bytes.
 FEW_RESULTS = ("gemv", "window_groups")
+#: Families whose parts of a split leave in a few floats.
+SPLIT = ("attention", "attention_tcgen05", "attention_wgmma", "rows", "window")
 SHIPPED = sorted((ROOT / "database" / "pretuned").glob("*.db"))
 
 
@@ -132,9 +134,8 @@ def is_meant_fault(fault, operator, program):
         return fault in ("conflicting", "narrow")
     if fault == "conflicting":  # of a type that the part has no tensor cores for: rows of 16-bit elements, not padded
         return program["family"] == "contraction_simt" and not program["pad"]
-    # Parts of a split over keys, a row or a window leave in a few floats.
     split = max(program.get("split_k", 1), program.get("split", 1)) > 1
-    if split and program["family"] in ("attention", "attention_wgmma", "rows", "window"):
+    if split and program["family"] in SPLIT:
         return fault == "narrow"
     if program["family"] == "rows" and program["vector"] * 2 < 16:  # few columns, so that threads take few of them
         return fault == "narrow"
