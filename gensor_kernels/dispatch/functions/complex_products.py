@@ -85,15 +85,13 @@ class Blocks:
 
     def make(self, device: Device, array: DeviceArray) -> DeviceArray:
         """Write the blocks."""
-        shape, (other, own) = self._shape(array.shape), self.signs
-        array = array.transpose(self.order)
-        x, y, lead = array.real, array.imag, (slice(None),) * self.rows
+        shape, (other, own), xp = self._shape(array.shape), self.signs, device.xp
+        array, lead = array.transpose(self.order), (slice(None),) * self.rows
         found = device.empty((*array.shape[: self.rows], 2, *array.shape[self.rows :]), COMPLEX)
         first, second = found[(*lead, 0)], found[(*lead, 1)]
-        first.real[...] = x
-        first.imag[...] = y if own > 0 else -y
-        second.real[...] = -y if own == other else y
-        second.imag[...] = x if other > 0 else -x
+        (xp.positive if own > 0 else xp.conjugate)(array, out=first)
+        (xp.negative if own == other else xp.positive)(array.imag, out=second.real)
+        (xp.positive if other > 0 else xp.negative)(array.real, out=second.imag)
         return found.view(REAL).reshape(shape)
 
 
@@ -109,7 +107,8 @@ def pays(sizes: Sequence[int], dtypes: tuple[Dtype, Dtype], math: str, arch: Arc
     batch, m, n, k = sizes
     rate, reals = arch.peak(COMPLEX.name), arch.fastest(REAL.name, math, 2 * k) * REACHED
     flops = 8 * batch * m * n * k
-    return flops / reals + pass_time(batch * (24 * n + 16 * m) * k, arch).us * 1e-6 < flops / rate
+    # Blocks are written in three passes, of which two use half of each sector; the other operand may be copied once.
+    return flops / reals + pass_time(batch * (48 * n + 16 * m) * k, arch).us * 1e-6 < flops / rate
 
 
 def of_reals(product: Product) -> Product:
