@@ -39,10 +39,18 @@ def opened(stubs):
 
 @pytest.fixture
 def fleet(opened):
-    """An executor on the cluster, once both of its workers are there."""
+    """An executor on the cluster, once both of its workers are there and workers that an earlier test ended are not."""
     cluster, said = opened
     said.clear()
-    until(lambda: len(cluster.able("stub")) == 2)
+
+    async def identity():
+        return await cluster._client.scheduler.identity(n_workers=-1)
+
+    def settled():
+        able = {each.address for each in cluster.able("stub")}
+        return len(able) == 2 and able == set(cluster._call(identity())["workers"])
+
+    until(settled)
     return Fleet(cluster, Local(1))
 
 
@@ -160,8 +168,10 @@ def test_a_retry_whose_workers_have_gone_is_sent_to_others(opened, fleet, tmp_pa
         gone.set()
 
     threading.Thread(target=kill, daemon=True).start()
-    assert fleet.map([task]) == [8] and gone.is_set()
-    assert task.runs() in (3, 4)  # a worker that comes back soon may begin a run that is cancelled then
+    assert fleet.map([task]) == [8] and gone.is_set() and not fleet.lost
+    # Three, and one for each run that a worker begins while it comes back and that is cancelled then: how many depends
+    # on the machine's load.
+    assert task.runs() >= 3
 
 
 def test_without_a_worker_tasks_wait_and_the_run_ends(fleet, monkeypatch, tmp_path):
