@@ -5,8 +5,9 @@
 The rows of a FILE are products (columns `dtype, m, n, k`; B by rows of k) or causal attentions in bfloat16 (columns
 `phase, batch, heads, kv_heads, head_size, queries, past, window`), with `least_us`, which may be empty. OUT has the
 rows of all files with `predicted_us`, `bound_us` and the pick's family: the kernel that the runtime would take on PART
-without a race, from the databases that it reads (`GENSOR_DB` names the user's own) or of default Programs. Cells are
-empty where no kernel serves.
+without a race, from the databases that it reads (`GENSOR_DB` names the user's own) or of default Programs. Its time is
+that of a replayed CUDA graph, as the published ones are: without the host's part of a launch. Cells are empty where no
+kernel serves.
 
 Printed, by dtype or phase and class of size: the published time over the predicted one (geometric mean, 10 and 90 %),
 Spearman's rank correlation, the rows with the largest and the least ratio and what limits our pick there, and rows that
@@ -22,7 +23,7 @@ import math
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ import numpy as np
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.selection import load, tiers
 from gensor_kernels.dispatch.selection.library import Library
+from gensor_kernels.dispatch.selection.predict import predicted_us
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.families.core.program_batch import Roster
 from gensor_kernels.families.registry import FAMILIES
@@ -128,13 +130,15 @@ def predict(cells: dict[str, str], arch: Arch, library: Library) -> Row:
     size = _class(int(cells["m"]) if cells.get("m") else None, bound)
     request = tiers.Request(Problem(wanted, Geometry((1, 1, 1)), ()), arch, emulated=True, one_call=False)
     choice = tiers.choose(request, library)
-    if choice.kernel is None or choice.predicted_us is None:
+    replayed = replace(arch, launch_us=0.0)
+    predicted = None if choice.kernel is None else predicted_us(choice.kernel, wanted, replayed, library)
+    if choice.kernel is None or predicted is None:
         return Row(cells, kind, size, measured, bound)
     program, own = choice.kernel.program, choice.kernel.workload(wanted)
-    terms = Roster(FAMILIES[program.family], [program]).terms(own, arch)[1]
-    split = {} if terms is None else shares(terms, arch)
+    terms = Roster(FAMILIES[program.family], [program]).terms(own, replayed)[1]
+    split = {} if terms is None else shares(terms, replayed)
     limit = max(split, key=lambda name: split[name], default="")
-    return Row(cells, kind, size, measured, bound, choice.predicted_us, program.family, limit)
+    return Row(cells, kind, size, measured, bound, predicted, program.family, limit)
 
 
 def _class(rows: int | None, bound: float) -> str:
