@@ -18,6 +18,7 @@ from gensor_database.text import duration
 from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc
+from gensor_kernels.dispatch.functions.complex_products import workload_of_reals
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.machine.arch import Arch, lookup, peers
 from gensor_kernels.operators.types.workload import Workload
@@ -79,7 +80,8 @@ def tune(settings: Settings, shapes: Path) -> int:
     """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0."""
     archs, options = settings.archs, settings.options
     rows = read_shapes(shapes, (lambda line: None) if settings.model else note)
-    shares = [rows] * len(archs) if settings.shard is None else settings.shard.rows(rows, archs)
+    whole = [rows_for(arch, rows) for arch in archs]
+    shares = whole if settings.shard is None else settings.shard.rows(whole, archs)
     check_compilers(options.verify, options.jobs)
     label = settings.model or name_of(shapes)
     with ExitStack() as stack:
@@ -94,7 +96,7 @@ def tune(settings: Settings, shapes: Path) -> int:
         store = stack.enter_context(Store.open(settings.db))
         unfinished = stack.enter_context(Unfinished.of(settings.db))
         progress = stack.enter_context(closing(_progress(settings, shares, fleet)))
-        report = Report(settings, label, rows, shares, progress, lines, fleet)
+        report = Report(settings, label, shares, progress, lines, fleet)
         say(report.table.header(), flush=True)
         runs = []
         for number, (arch, (timer, verifier)) in enumerate(zip(archs, devices, strict=True)):
@@ -109,13 +111,13 @@ def tune(settings: Settings, shapes: Path) -> int:
                 unfinished=unfinished,
                 executor=fleet,
                 file=label if settings.named else None,
-                in_file=rows,
+                in_file=whole[number],
             )
             runs.append(run)
         stack.callback(report.conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
         count = f"{len(rows)} {plural('row', len(rows))}"
-        share = count if settings.shard is None else settings.shard.describe(shares, rows)
+        share = count if settings.shard is None else settings.shard.describe(shares, whole)
         note(f"{share} for {named_archs} into {settings.db}")
         for number, row, result in _tune_archs(runs, shares, settings.budget is not None, fleet, options):
             report.add(number, row, result)
@@ -128,13 +130,18 @@ def tune(settings: Settings, shapes: Path) -> int:
     return 1 if statuses & {"failed", "skipped"} else 0
 
 
+def rows_for(arch: Arch, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows as the runtime serves them on a part: large products of complex64 are products of reals."""
+    reals = (row.workload and workload_of_reals(row.workload, arch) for row in rows)
+    return [replace(row, workload=each) if each else row for row, each in zip(rows, reals, strict=True)]
+
+
 @dataclass
 class Report:
     """The output of a run: a line of the table for each row in the file's order, lines of `--json`, the summary."""
 
     settings: Settings
     label: str
-    rows: Sequence[Row]
     shares: Sequence[Sequence[Row]]
     progress: Shown | FleetShown
     lines: TextIO | None
@@ -143,8 +150,8 @@ class Report:
 
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
-        self.table = Table(self.rows, self.settings.arch_names, terminal_width(sys.stdout))
         every = [(number, row) for number, own in enumerate(self.shares) for row in own]
+        self.table = Table([row for _, row in every], self.settings.arch_names, terminal_width(sys.stdout))
         line, names = self.table.line, self.settings.arch_names
         self._ordered = InOrder(every, lambda run, row, result: self.progress.row(line(row, result, names[run])))
 
@@ -172,9 +179,9 @@ class Report:
             note(f"{who}stopped after {len(self.results)} of {every} rows")
         for number, name in enumerate(names):
             own = [(row, result) for run, row, result in self.results if run == number]
-            for line in (
-                (*summary([result for _, result in own]), *totals(own, self.label)) if own or not self.rows else ()
-            ):
+            if not own and (every or shard):
+                continue
+            for line in (*summary([result for _, result in own]), *totals(own, self.label)):
                 note(f"{who}{f'{name}: ' if len(names) > 1 else ''}{line}")
         took = duration((time.perf_counter() - self._began) * 1e6)
         compiled = nvrtc.compile_count() + (0 if self.fleet is None else self.fleet.cluster.counts["compile"])

@@ -47,8 +47,8 @@ class Shard(NamedTuple):
             raise ValueError(f"--shard takes I/N with 1 <= I <= N, such as 3/16, not '{text}'")
         return cls(int(found[1]), int(found[2]))
 
-    def rows(self, rows: Sequence[Row], archs: Sequence[Arch]) -> list[list[Row]]:
-        """Return this share of the rows for each arch; rows without a workload are the first shard's.
+    def rows(self, rows: Sequence[Sequence[Row]], archs: Sequence[Arch]) -> list[list[Row]]:
+        """Return this share of each arch's rows; rows without a workload are the first shard's.
 
         Which share a class belongs to follows from the classes of the whole file and their workloads, whatever the
         order of rows: the largest classes first, each to the shard that has least so far.
@@ -58,21 +58,21 @@ class Shard(NamedTuple):
         def owner(row: Row, arch: Arch) -> int:
             return 1 if row.workload is None else owners[arch.name, row.workload.class_key()]
 
-        return [[row for row in rows if owner(row, arch) == self.number] for arch in archs]
+        return [[row for row in own if owner(row, arch) == self.number] for own, arch in zip(rows, archs, strict=True)]
 
-    def describe(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
+    def describe(self, shares: Sequence[Sequence[Row]], whole: Sequence[Sequence[Row]]) -> str:
         """Return the size of this share, and of the whole, each arch counted."""
-        whole = [rows] * len(shares)
         classes = f"{_classes(shares)} of {_classes(whole)} classes"
         return f"shard {self}: {classes}, {sum(map(len, shares))} of {sum(map(len, whole))} rows"
 
-    def _owners(self, rows: Sequence[Row], archs: Sequence[Arch]) -> dict[Class, int]:
-        workloads: dict[str, set[str]] = {}
-        for row in rows:
-            if row.workload is not None:
-                workloads.setdefault(row.workload.class_key(), set()).add(row.workload.key())
-        names = Counter(arch.name for arch in archs)
-        sizes = {(name, key): parts * len(keys) for name, parts in names.items() for key, keys in workloads.items()}
+    def _owners(self, rows: Sequence[Sequence[Row]], archs: Sequence[Arch]) -> dict[Class, int]:
+        workloads = {
+            (arch.name, row.workload.class_key(), arch.part, row.workload.key())
+            for own, arch in zip(rows, archs, strict=True)
+            for row in own
+            if row.workload is not None
+        }
+        sizes: Counter[Class] = Counter(each[:2] for each in workloads)
         loads, owners = [0] * self.many, dict[Class, int]()
         digests = {each: hashlib.sha256("\0".join(each).encode()).hexdigest() for each in sizes}
         for each in sorted(sizes, key=lambda each: (-sizes[each], digests[each])):

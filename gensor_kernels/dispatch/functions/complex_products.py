@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operands, Product
-from gensor_kernels.operators.types.workload import View, contiguous
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .base import NeedsCopies, Result, inverse, memory_order
 
@@ -109,6 +110,17 @@ def pays(sizes: Sequence[int], dtypes: tuple[Dtype, Dtype], math: str, arch: Arc
     flops = 8 * batch * m * n * k
     # Blocks are written in three passes, of which two use half of each sector; the other operand may be copied once.
     return flops / reals + pass_time(batch * (48 * n + 16 * m) * k, arch).us * 1e-6 < flops / rate
+
+
+def workload_of_reals(workload: Workload, arch: Arch) -> Workload | None:
+    """Return the Workload of the product of reals by which a part multiplies matrices of complex64, or None."""
+    size, types = workload.size, workload.dtype
+    if workload.operator != matmul.NAME or workload.epilogue or {types["a"], types["c"]} != {COMPLEX.name}:
+        return None
+    batch, m, n, k = (size[name] for name in ("batch", "m", "n", "k"))
+    if min(m, n) == 1 or not pays((batch, m, n, k), (COMPLEX, COMPLEX), workload.math, arch):
+        return None
+    return matmul.workload(m, 2 * n, 2 * k, batch=batch, dtype=REAL.name)
 
 
 def of_reals(product: Product) -> Product:

@@ -8,6 +8,8 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.functions import complex_products, contraction, matmul
 from gensor_kernels.machine.arch import lookup
+from gensor_tuner.cli.tuning import rows_for
+from gensor_tuner.shapes.reader import read_shapes
 
 
 def always(sizes, dtypes, mode, arch):
@@ -112,6 +114,17 @@ def test_extreme_numbers_give_what_complex_multiply_adds_give(monkeypatch, value
 def test_large_products_of_fast_parts_pay(part, side, dtype, mode, expected):
     dtypes = np.dtype(dtype), np.dtype(dtype)
     assert complex_products.pays((1, side, side, side), dtypes, mode, lookup(part)) is expected
+
+
+def test_rows_of_shapes_files_are_tuned_as_the_runtime_serves_them(tmp_path):
+    file, a, b = tmp_path / "rows.csv", draw(1024, 1024), draw(1024, 512)
+    file.write_text("op,m,n,k,dtype\nmatmul,1024,512,1024,complex64\nmatmul,1,512,1024,complex64\nsoftmax,,,,\n")
+    rows = read_shapes(file)
+    assert rows_for(lookup("t4"), rows) == rows
+    found, *same = rows_for(lookup("a100-80gb"), rows)
+    assert same == rows[1:] and found.name == rows[0].name
+    with gk.emulated("a100-80gb"):
+        assert gk.explain(gk.matmul, a, b).workload == found.workload.key()
 
 
 def test_vectors_and_epilogues_stay_complex(of_reals):

@@ -36,7 +36,7 @@ def test_every_class_is_in_one_share_whatever_the_order(drawn, count, random):
     rows = [row(2 + line, *each) for line, each in enumerate(drawn)] + [Row(99, "bad", error="no operator")]
     owners, loads = {}, []
     for number in range(1, count + 1):
-        shares = Shard(number, count).rows(rows, ARCHS)
+        shares = Shard(number, count).rows([rows] * len(ARCHS), ARCHS)
         load = set()
         for arch, share in zip(ARCHS, shares, strict=True):
             for each in share:
@@ -45,9 +45,9 @@ def test_every_class_is_in_one_share_whatever_the_order(drawn, count, random):
                 load |= {(arch.part, each.workload.key())} if each.workload else set()
         loads.append(len(load))
         shuffled = random.sample(rows, len(rows))
-        again = Shard(number, count).rows(shuffled, ARCHS)
+        again = Shard(number, count).rows([shuffled] * len(ARCHS), ARCHS)
         assert [sorted(each.line for each in share) for share in again] == [[e.line for e in s] for s in shares]
-    shares = [share for number in range(count) for share in Shard(number + 1, count).rows(rows, ARCHS)]
+    shares = [share for number in range(count) for share in Shard(number + 1, count).rows([rows] * len(ARCHS), ARCHS)]
     assert sum(map(len, shares)) == len(ARCHS) * len(rows)
     assert owners["sm_87", ""] == owners["sm_90", ""] == 1
     keys = {each.workload.key(): each.workload.class_key() for each in rows if each.workload}
