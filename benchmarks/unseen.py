@@ -25,14 +25,14 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.run.drawn import attentions, products, rows
+from gensor_tuner.run.drawn import attentions, floats8, products, rows
 from gensor_tuner.strategies.request import Request, search
 
 #: Ways to choose among stored kernels, and drawn Workloads that are listed.
 WAYS, WORST = ("portfolio", "stored"), 12
 #: Draws by name.
 DRAWS: dict[str, Callable[[int, int], Iterator[Workload]]]
-DRAWS = {"products": products, "rows": rows, "attentions": attentions}
+DRAWS = {"products": products, "8-bit floats": floats8, "rows": rows, "attentions": attentions}
 
 
 def choices(wanted: Workload, arch: Arch, library: Library) -> dict[str, list[tuple[Program, float]]]:

@@ -14,7 +14,7 @@ from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products import block_scaled, matmul
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.strategies.request import Request
@@ -25,6 +25,8 @@ DTYPES = ("float16", "float16", "bfloat16", "float32", "float32", "float64", "in
 MOST_FLOPS = 2e11
 #: Powers of two below which m, n and k are drawn: of any product, and of products that one launch of few blocks does.
 ANY, SMALL = (13, 13, 13), (6, 6, 12)
+#: Types of results of 8-bit floats by how often they are drawn.
+FLOATS8_OUT = ("bfloat16", "bfloat16", "float16", "float32")
 #: Operators on rows with their epilogues by how often they are drawn, and their most elements.
 ROWS = (*[("softmax", ())] * 3, *[("layernorm", ("mul", "bias"))] * 2, *[("rmsnorm", ("mul",))] * 2)
 REDUCTIONS = tuple((name, ()) for name in ("reduce_sum", "reduce_mean", "reduce_max", "argmax"))
@@ -52,6 +54,24 @@ def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterat
         if 2.0 * batch * m * n * k > MOST_FLOPS:
             continue
         yield matmul.workload(m, n, k, batch=batch, dtype=dtype, trans_b=bool(rng.random() < 0.5))
+        count -= 1
+
+
+def floats8(count: int, seed: int) -> Iterator[Workload]:
+    """Yield `count` products of 8-bit floats with few, some or many rows, a quarter of them with scales per block."""
+    rng = np.random.default_rng(seed)
+    while count:
+        m, n, k = (int(2**power) for power in rng.uniform((0, 5, 5), (14, 15, 15)))
+        n, k = (-(-size // 16) * 16 for size in (n, k))
+        if 2.0 * m * n * k > 8 * MOST_FLOPS:
+            continue
+        if rng.random() < 0.25:
+            yield block_scaled.workload(m, n, k, out=str(rng.choice(FLOATS8_OUT)))
+        else:
+            dtype = str(rng.choice(("float8_e4m3fn", "float8_e4m3fn", "float8_e5m2")))
+            yield matmul.workload(
+                m, n, k, dtype=dtype, out=str(rng.choice(FLOATS8_OUT)), trans_b=bool(rng.random() < 0.8)
+            )
         count -= 1
 
 
@@ -96,6 +116,7 @@ DRAW = 200
 MENDING = (
     *(partial(products, seed=seed) for seed in (*range(11, 19), *range(20, 24))),
     *(partial(products, seed=seed, below=SMALL) for seed in (19, 24, 25)),
+    *(partial(floats8, seed=seed) for seed in (26, 27)),
     partial(rows, seed=31),
     *(partial(attentions, seed=seed) for seed in (41, 42)),
 )

@@ -21,7 +21,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import tuning
 from gensor_tuner.run import portfolios
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, mending, products, rows
+from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, floats8, mending, products, rows
 from gensor_tuner.run.portfolios import PORTFOLIO, Offer, offer, place, ranked, ship
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
@@ -96,8 +96,8 @@ def test_other_sizes_get_further_kernels(tuned, tmp_path):
 
 def test_what_nothing_serves_is_missed_and_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
     drawn = [each.key() for each in mending()]
-    assert len(drawn) == DRAW * len(MENDING) == 3600 and drawn[: len(MENDING)] == [each.key() for each in mending(18)]
-    for draw in (products, rows, attentions):
+    assert len(drawn) == DRAW * len(MENDING) and drawn[: len(MENDING)] == [each.key() for each in mending(len(MENDING))]
+    for draw in (products, floats8, rows, attentions):
         judging = {each.key() for each in draw(DRAW, 1)}
         assert len(judging & set(drawn)) <= 1  # of small products, one is drawn twice by chance
         assert {json.loads(key)["operator"] for key in judging} <= {json.loads(key)["operator"] for key in drawn}
