@@ -20,8 +20,10 @@ DEVICE void make_mbarriers(int arrivals = 1) {
     }
     barrier();
 }
-// Lets one thread request a whole box, from row `row` on.
+// Lets the first thread request a whole box.
 DEVICE void request(const Arguments &params, sptr<u8> to, int i = 0, int bytes = BOX) {
+    if (thread_index() != 0)
+        return;
     const i32 at[5] = {0, 0, 0, 0, 0};
     mbarrier_expect(mbarrier(i), bytes);
     copy_tensor(to, params.a_map, at, mbarrier(i));
@@ -90,15 +92,13 @@ RULE(bytes_of_a_phase, 32, "invalid", "transaction") {
 }
 RULE(bytes_that_nobody_brings, 32, "deadlock", "deadlock") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0, WRONG ? BOX + 16 : BOX);
+    request(params, tile(), 0, WRONG ? BOX + 16 : BOX);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
 RULE(bytes_of_all_copies, 32, "race", "in_flight|transaction") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0, WRONG ? 0 : BOX);
+    request(params, tile(), 0, WRONG ? 0 : BOX);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
@@ -109,8 +109,7 @@ RULE(fence_behind_an_initialisation, 32, "race", "mbarrier") {
             mbarrier_fence();
     }
     barrier();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
@@ -119,31 +118,27 @@ RULE(fence_behind_an_initialisation, 32, "race", "mbarrier") {
 
 RULE(alignment_of_a_tile, 32, "misaligned", "misaligned") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile() + (WRONG ? 64 : 1024));
+    request(params, tile() + (WRONG ? 64 : 1024));
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
 RULE(extent_of_a_tile, 32, "out_of_bounds", "out_of_bounds") {
     make_mbarriers();
     const sptr<u8> last = shared_base() + (SHARED - BOX + (WRONG ? 1024 : 0));
-    if (thread_index() == 0)
-        request(params, last);
+    request(params, last);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
 RULE(tile_over_an_mbarrier, 32, "invalid", "in_flight") {
     make_mbarriers();
     const sptr<u8> to = WRONG ? shared_base() : tile();
-    if (thread_index() == 0)
-        request(params, to);
+    request(params, to);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
 RULE(loads_behind_a_copy, 32, "race", "in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     if (!WRONG)
         mbarrier_wait(mbarrier(), 0);
     const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
@@ -152,14 +147,12 @@ RULE(loads_behind_a_copy, 32, "race", "in_flight") {
 }
 RULE(copies_behind_loads, 32, "race", "race|in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0);
+    request(params, tile(), 0);
     mbarrier_wait(mbarrier(0), 0);
     const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
     if (!WRONG)
         warp_barrier();
-    if (thread_index() == 0)
-        request(params, tile(), 1);
+    request(params, tile(), 1);
     mbarrier_wait(mbarrier(1), 0);
     finish(params, found);
 }
@@ -175,8 +168,7 @@ RULE(tile_of_two_copies, 32, "race", "in_flight") {
 }
 RULE(end_with_a_copy_on_its_way, 32, "race", "in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     if (!WRONG)
         mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
