@@ -110,7 +110,8 @@ def main() -> int:
     told = list(differences(baseline() if BASELINE.exists() else {}, found))
     print("\n".join(told) or f"{len(found)} kernels: every counter is as accepted")
     if options.accept:
-        BASELINE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(counts)}" for name, counts in found.items())
+        BASELINE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     return 1 if told and not options.accept else 0
 
 

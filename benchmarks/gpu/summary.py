@@ -1,11 +1,17 @@
-"""The report of a run: figures from the journal, and a short table."""
+"""The report of a run: figures from the journal, and a short table.
+
+`python -m benchmarks.gpu.summary FILE.json.gz` prints that of committed figures.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,7 +169,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     for name, each in found["graphs"].items():
         host = f"host {each['host_us']:.1f} us"
         text.append(f"{name}: {each['us']:.1f} us captured, {host}, library {each['library_us']:.1f}, {each['runs']}")
-    for name, (cupy, ours) in found["felt"].items():
+    for name, (cupy, ours) in found.get("felt", {}).items():
         both = (f"{which[:-3]} {ours[which]:.1f} us, CuPy {us:.1f}" for which, us in cupy.items())
         text.append(f"{name}: {'; '.join(both)}")
     text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
@@ -224,3 +230,7 @@ def _short(key: str) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
     first = next(iter(body["dtypes"].values()))
     return f"{body['operator']} {first} {sizes} {'_'.join(body['epilogue'])}".strip()
+
+
+if __name__ == "__main__":
+    print("\n".join(lines(json.loads(gzip.decompress(Path(sys.argv[1]).read_bytes())))))

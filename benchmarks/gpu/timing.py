@@ -164,7 +164,7 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
     return None if math.isnan(tau) else tau
 
 
-def best_of(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
-    """Return the best time among the `at` best predicted over the best of all, or None where all are among them."""
-    chosen = np.asarray(measured)[np.argsort(predicted, kind="stable")[:at]]
-    return float(chosen.min() / min(measured)) if len(measured) > at else None
+def best_of(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Return the best time of the REGRET_AT best predicted over the best of all, or None where all are among them."""
+    chosen = np.asarray(measured)[np.argsort(predicted, kind="stable")[:REGRET_AT]]
+    return float(chosen.min() / min(measured)) if len(measured) > REGRET_AT else None

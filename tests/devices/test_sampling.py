@@ -105,11 +105,11 @@ def sample(cupy, *calls, l2=0):
     return sampling.Sampler(cupy, l2, calls).first()
 
 
-def fills_before(log, name):
-    """Return the number of fills before each run of calls of this name that are timed in turns."""
+def fills_before(log):
+    """Return the number of fills before each run of calls "a" that are timed in turns."""
     counts, fills = [], 0
     for before, each in zip([None, *log], log, strict=False):
-        if each == name and before != name:
+        if each == "a" and before != "a":
             counts.append(fills)
         fills = fills + 1 if each == "fill" else 0
     return counts[2:]  # after the two runs that warm up
@@ -119,7 +119,7 @@ def sampled(timing, cupy, call, l2=0):
     """(microseconds, fills before each sample) of a call "a" in a race or by the tuner's clock."""
     if timing == "race":
         (found,) = sample(cupy, call, l2=l2)
-        return found.us, fills_before(cupy.log, "a")
+        return found.us, fills_before(cupy.log)
     clock = CudaClock(SimpleNamespace(cupy=cupy, number=0))
     cupy.log.clear()
     return [clock.measure([call]) * 1e6], [cupy.log.count("fill")]
@@ -155,7 +155,7 @@ def test_a_call_that_waits_for_the_device_is_not_padded_for_ever(cupy):
     """No fill hides a host that waits for the device itself."""
     sample(cupy, waiting(cupy, 20_000.0))
     before = [each for each in cupy.log if each != "synchronize"]
-    assert set(fills_before(before, "a")) == {sampling.MOST_HIDDEN_US / cupy.fill_us + 1}
+    assert set(fills_before(before)) == {sampling.MOST_HIDDEN_US / cupy.fill_us + 1}
 
 
 def test_samples_are_the_devices_time_in_turns(cupy):
@@ -179,7 +179,7 @@ def test_short_calls_are_repeated(cupy):
 def test_the_fill_outlasts_the_host(cupy):
     """A host that takes 1 ms to enqueue a call is hidden by ten fills of 100 us for each."""
     sample(cupy, cupy.call("a", 50.0, host=1e3))
-    assert min(fills_before(cupy.log, "a")) >= 10
+    assert min(fills_before(cupy.log)) >= 10
 
 
 def test_the_host_is_timed_beside_the_device(cupy):

@@ -11,8 +11,9 @@ from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import workload
-from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.verify.verify import verify
+from gensor_tuner.build.pool import candidate
+
+from .verified import verdict_without
 
 FAMILY, HOPPER = FAMILIES["attention_wgmma"], lookup("sm_90")
 
@@ -75,7 +76,7 @@ def test_the_longest_first_are_predicted_to_be_faster():
 
 #: Text of the kernel and what stands in its place, by fault.
 FAULTS = {
-    "none": ("", ""),
+    "none": ("tile = place / together;", "tile = place / together;"),
     "one tile for all": ("tile = place / together;", "tile = place / together * 0;"),
     "the first entries again": ("(first + (place - tile * together))", "(place - tile * together)"),
     "as many at the end": ("minimum(raster, units - first)", "raster"),
@@ -86,13 +87,8 @@ FAULTS = {
 def test_wrong_orders_are_caught(name, monkeypatch, needs_emulator):
     """Three entries, of which two start together, are a case of verification: two of 32 keys stay in the L2."""
     monkeypatch.setattr(order, "KEPT_BYTES", 2 * 2 * 2 * 64 * 32)
-    before, after = FAULTS[name]
     problem = workload(64, head=64, causal=True)
     program = FAMILY.starters(problem, HOPPER)[0].replace(block_q=64, block_k=16, longest_first=1)
-    each = candidate(FAMILY, program, problem)
-    source = each.source()
-    assert not before or source.count(before) == 1
-    monkeypatch.setattr(Candidate, "source", lambda self: source.replace(before, after) if before else source)
-    verdict = verify(each, problem, use_cache=False)
+    verdict = verdict_without(*FAULTS[name], candidate(FAMILY, program, problem), problem)
     assert verdict.outcome in (("ok",) if name == "none" else ("wrong", "failed")), verdict
     assert name != "none" or verdict.branches["raster_tail"] > 0

@@ -6,10 +6,12 @@ from gensor_kernels.devices.emulator import build
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import block_scaled, matmul, ragged
+from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
-from tests.families.lattices import WGMMA
+from tests.families.lattices import MMA, WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
@@ -22,7 +24,7 @@ from .workloads.images import FIRST, image, packed_configurations, patch_configu
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]
 SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")
-RAGGED = ragged.workload(8, 512, 512, 512)
+RAGGED, HALF = ragged.workload(8, 512, 512, 512), matmul.workload(256, 256, 4096)
 WARPGROUPS, EIGHT_BIT = (
     matmul.workload(512, 512, 512, trans_b=True),
     matmul.workload(512, 512, 512, dtype="float8_e4m3fn", out="bfloat16", trans_b=True),
@@ -32,6 +34,13 @@ FOUR = {"block_m": 256, "block_n": 16, "consumers": 1}
 BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
 
 
+def narrow(columns):
+    """A Program of mma.sync whose warps have an odd number of fragments along n."""
+    program = MMA.starters(HALF, lookup("sm_75"))[0]
+    each = program.replace(block_m=16, warp_m=16, block_n=2 * columns, warp_n=columns)
+    return candidate(MMA, each, HALF), HALF
+
+
 def configuration(made, name):
     [each] = [each for each in made() if each.name == name]
     return each.candidate, each.workload
@@ -39,6 +48,8 @@ def configuration(made, name):
 
 #: Kernel -> its Program and Workload, made when they are needed.
 PROGRAMS = {
+    "one fragment": lambda: narrow(8),
+    "three fragments": lambda: narrow(24),
     "warpgroups": lambda: (small(WGMMA, WARPGROUPS, **TWO, block_m=128), WARPGROUPS),
     "warpgroups apart": lambda: configuration(wgmma_configurations, "apart"),
     "warpgroups in turns": lambda: (small(WGMMA, WARPGROUPS, **TWO, persistent=2), WARPGROUPS),
@@ -52,7 +63,6 @@ PROGRAMS = {
     "groups": lambda: configuration(groups_configurations, "channels"),
     "groups of planes": lambda: configuration(groups_configurations, "planes"),
     "groups, any window": lambda: configuration(groups_configurations, "channels, any"),
-    "groups, tiles of three": lambda: configuration(groups_configurations, "tiles of three"),
     "scales": lambda: (small(WGMMA, SCALED, **BLOCKS, split_k=2), SCALED),
     "two scales": lambda: (small(WGMMA, SCALED, **BLOCKS, block_n=112), SCALED),
     "overlapped": lambda: (small(WGMMA, EIGHT_BIT, vector_c=16, block_k=128, overlapped=1), EIGHT_BIT),
@@ -86,16 +96,12 @@ PROGRAMS = {
     "tensor memory, parts": lambda: configuration(rewritten_configurations, "parts of a pair"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
 }
-#: Kernel -> what is wrong -> the text, and the text in its place.
+#: Kernel -> what is wrong -> the text, and the text in its place: faults that the mutator does not make.
 FAULTS = {
+    "one fragment": {"an address of a lane without a row": ("ODD && COUNT == 1 ? 0 : bit4", "bit4")},
+    "three fragments": {"a row of the next tile": ("2 * read - (ODD && read > 0 ? 1 : 0)", "2 * read")},
     "warpgroups": {
-        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
-        "no wait for an empty buffer": ("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", ""),
         "a buffer given back too early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
-        "no wait for products": ("wgmma_wait<0>();\n        hold", "hold"),
-        "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL"),
-        "mbarriers not fenced": ("mbarrier_fence();\n", "\n"),
-        "slabs over a ring in use": ("!PERSISTENT)\n        barrier();", "!PERSISTENT)\n        ;"),
         "too few bytes": ("SLOT_BYTES * (PAIR ? 2 : 1)", "SLOT_BYTES - 16"),
         "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512"),
         "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
@@ -135,7 +141,6 @@ FAULTS = {
             "to_column(params, at.column, step.n_stride, 0)",
         ),
         "a batch entry of one image": (": params.n) / (window", ": window.rows[0] * window.rows[1]) / (window"),
-        "no wait for the elements of a tile": ("elements[i]);\n    barrier();", "elements[i]);"),
         "the first channels once more": ("(i64)(first_chunk + chunk) * CHUNK", "(i64)chunk * CHUNK"),
         "the channels after the last one": ("* CHUNK + e, left)", "* 0, left)"),
     },
@@ -187,15 +192,11 @@ FAULTS = {
             "(r * window[1] + s) * channels + channel",
         ),
         "image of the epilogue": ("CHANNELS_LAST ? 0 : spot.image, spot", "0, spot"),
-        "columns past the end": ("within(column + across, columns)", "true"),
     },
     "groups, any window": {
         "rows of a block": ("spot.row += ROW_THREADS;", "spot.row += 1;"),
         "columns apart": ("pace = WINDOW ? 1 : w.step[1]", "pace = 1"),
         "dilation": ("left + s * w.dilation[1]", "left + s"),
-    },
-    "groups, tiles of three": {
-        "filters past the end": ("within(filter, left)", "true"),
     },
     "scales": {
         "one row's scale": ("factor[i][half][0]", "factor[i][0][0]"),
@@ -213,7 +214,6 @@ FAULTS = {
         "tiles' columns": ("- (tile.column & (SCALED_COLUMNS - 1))", ""),
     },
     "overlapped": {
-        "no wait for a full buffer": ("mbarrier_wait(full(slot), turn.parity);", ""),
         "no wait for the first products": ("end<0>(0);\n        }", "}"),
         "no wait for the last products": ("end<0>(ROUND_TILES - 1);", ""),
         "sums that products still write": ("end<1>(ROUND_TILES - 1);", "end<2>(ROUND_TILES - 1);"),
@@ -229,10 +229,6 @@ FAULTS = {
     "turned bytes": {
         "bytes of another line": ("j % 4 < 2 ? 0x5140 : 0x7362", "j % 4 < 2 ? 0x5140 : 0x5140"),
         "elements in another order": ("j % 2 ? 0x7632 : 0x5410", "j % 2 ? 0x7632 : 0x1054"),
-        "no wait for the tile": (
-            "word_of_line(pieces[i], j));\n    }\n    barrier();",
-            "word_of_line(pieces[i], j));\n    }",
-        ),
         "chunks of one piece": ("(chunk ^ line / LINES % 8)", "(line / LINES % 8)"),
         "lines past the end": ("within(line, (u32)lines.count) && within(element", "within(element"),
     },
@@ -242,21 +238,17 @@ FAULTS = {
         "tiles of too few lines": ("lines > TILE_LINES ? lines : TILE_LINES", "lines"),
     },
     "floats": {
-        "no wait for short sums": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),
-        "no fence before short sums": ("wgmma_fence();\n    begin();", "begin();"),
         "parts too near": ("divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
         "a part twice": ("PARTS_OF_A {2, 0, 1, 1, 0}", "PARTS_OF_A {2, 0, 1, 0, 0}"),
         "sums not lowered": (" * LOWER;", ";"),
         "formed again a row further": ("(thread_index() >> 2 & 7), sums);", "(thread_index() >> 2 & 7) + 1, sums);"),
         "low parts of rounded numbers": ("rest[i] = rest[i] - bit_cast<float>(pair << 16);", ";"),
-        "no wait for the parts": ("    grid_dependency_wait();\n    compute_tiles", "    compute_tiles"),
     },
     "floats of images": {
         "parts too near": ("steps_per_tap(window) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
         "taps in the order of filters": ("line % (u32)filters * line_stride", "line / (u32)filters * line_stride"),
         "one tap without its stride": ("return same ? at :", "return true ? at :"),
         "rows of the padding read": ("return within((u32)source(0, at.middle), (u32)window.extent[0]) &&", "return"),
-        "formed again without padding": ("return within((u32)at, (u32)window.extent[axis]);", "return true;"),
         "formed again from the first tap": ("at.row * window.k_stride[0] +", ""),
     },
     "floats of images, channels first": {
@@ -269,10 +261,6 @@ FAULTS = {
         ),
     },
     "scan": {
-        "no barrier between warps": (
-            "    barrier();\n    UNROLL for (int i = 0; i < ITEMS; ++i) {\n        const State<FOLD> all",
-            "    UNROLL for (int i = 0; i < ITEMS; ++i) {\n        const State<FOLD> all",
-        ),
         "words that are still read": ("            half ^= 1;\n", ""),
         "steps one by one": ("        carry = join(carry, prefix[i].all);\n", ""),
         "its own warp before it": ("within(other, warp - first) ?", "within(other, warp - first + 1) ?"),
@@ -285,11 +273,9 @@ FAULTS = {
             "scan_rows<FIRST_FOLD>(params, spot);",
         ),
         "its own part before it": ("SCANS ? spot.part :", "SCANS ? spot.part + 1 :"),
-        "no wait for the parts": ("    grid_dependency_wait();\n    const Spot", "    const Spot"),
     },
     "split scan of columns": {
         "no carry at the border of a step": ("        carry[c] = join(carry[c], prefix[c].all);\n", ""),
-        "no barrier between lanes": ("prefix[c].all);\n        barrier();", "prefix[c].all);"),
         "words that are still read": ("reach *= 2, half ^= 1)", "reach *= 2)"),
         "a lane too far": ("const int back = last ? 1 : reach;", "const int back = reach;"),
         "steps that overlap": ("(i64)(STEP - ITEMS) * params.a_k", "(i64)0"),
@@ -373,17 +359,10 @@ FAULTS = {
         "rows of the next warp": ("minimum(in_four() >> 1, fragments - 1) * 16", "(in_four() >> 1) * 8"),
     },
     "tensor memory, k-contiguous": {
-        "no wait for a place": ("mbarrier_wait(sums_empty(place.number), place.parity ^ 1);", ""),
         "a place that is never free": ("place.parity ^ 1);", "place.parity);"),
-        "no wait for sums": ("mbarrier_wait(sums_full(place.number), place.parity);", ""),
         "no fence after sums": ("place.parity);\n        tensor_fence_after();", "place.parity);"),
-        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
         "no fence after a full buffer": ("#endif\n            tensor_fence_after();", "#endif"),
         "no fence before a place is given back": ("tensor_fence_before();\n        warp_barrier();", "warp_barrier();"),
-        "a place given back for the other lanes": (
-            "tensor_fence_before();\n        warp_barrier();",
-            "tensor_fence_before();",
-        ),
         "a place given back too early": (
             "if (half == 1)\n                loads.end",
             "if (half == 0)\n                loads.end",
@@ -470,7 +449,6 @@ FAULTS = {
         "the same piece": ("next % ROW_PIECES * PIECE));", "0));"),
         "the first half of the rows twice": ("warp_uniform(thread_index() >> 7) - 1 : 0", "0 : 0"),
         "arrivals of four warps": ("4 * CONSUMERS * BLOCKS);", "4 * BLOCKS);"),
-        "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ";"),
         "scales of the first step": ("tile.k_begin / BLOCK_K, panel", "0, panel"),
         "scales of the step before": ("of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;", "--steps;"),
         "scales after the last step": ("--steps;\n        load", "load"),
@@ -489,7 +467,6 @@ FAULTS = {
         "boxes of four warps": ("(warp - 4) * 2 * BOX_BYTES", "(warp & 3) * 2 * BOX_BYTES"),
     },
     "scales, mxfp8": {
-        "no wait for an empty buffer": ("mbarrier_wait(scales_empty(own), turn.parity ^ 1);", ""),
         "a buffer that is never free": ("scales_empty(own), turn.parity ^ 1", "scales_empty(own), turn.parity"),
         "no wait for scales": ("            scales.begin_step();\n", ""),
         "the parity before": (
@@ -506,8 +483,6 @@ FAULTS = {
             "b.store(sectors(own) + GROUP_BYTES);\n                proxy_fence();",
             "proxy_fence();\n                b.store(sectors(own) + GROUP_BYTES);",
         ),
-        "no proxy fence": ("proxy_fence();\n                warp_barrier();", "warp_barrier();"),
-        "an arrival for one lane": ("proxy_fence();\n                warp_barrier();", "proxy_fence();"),
         "sectors of both warps": ("if (turn.buffer == own) {", "{"),
         "scales of the first rows": ("const int entry = first + own_line()", "const int entry = own_line()"),
         "rows past the end": ("left && within(at, entries)", "left"),
@@ -535,7 +510,6 @@ FAULTS = {
         "scales past the memory": ("{memory + PLACES * SUM_COLUMNS}", "{memory + MEMORY_COLUMNS - 4}"),
         "scales of another type": ("(u32)(SCALES < 4) << 23", "(u32)(SCALES == 4) << 23"),
         "scales as rows of 128 bytes": ("(u64)(128 >> 4) << 32", "(u64)(1024 >> 4) << 32"),
-        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
         "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
         "buffers that overlap": ("(SECTORS_AT + buffer * SECTORS_BYTES)", "(SECTORS_AT + buffer * 1024)"),
         "scales over the slabs": (

@@ -181,13 +181,14 @@ def test_blocks_that_queue_for_dram_hide_their_start_and_end():
     assert roofline._rounds(terms, arch, residents, active, running)[3][0, 0] == 0
 
 
-def decoding(arch):
-    """Return terms of 1280 blocks of attention that wait for DRAM."""
+def decoding():
+    """Return terms of 1280 blocks of attention that wait for DRAM, on an sm_86."""
+    arch = lookup("sm_86")
     problem = attention.workload(1, 4096, batch=4, heads=16, head=128)
-    space = FamilySpace(FAMILIES["attention"], problem, lookup(arch))
+    space = FamilySpace(FAMILIES["attention"], problem, arch)
     tile = {"block_q": 16, "warp_q": 16, "block_k": 32, "head_tile": 128, "split_k": 20, "q_registers": 1}
     wanted = {**tile, "copy": 1, "stages": 1, "epilogue_staged": 0, "min_blocks": 1}
-    program = FAMILIES["attention"].starters(problem, lookup(arch))[0].replace(**wanted)
+    program = FAMILIES["attention"].starters(problem, arch)[0].replace(**wanted)
     return space.terms(space.point(program)[None])
 
 
@@ -200,11 +201,11 @@ def loop_clocks(terms, residents, running):
 
 def test_blocks_share_dram_wherever_they_run_and_sub_cores_evenly():
     """SMs that have a block less than others in the last round do not prolong it."""
-    terms = decoding("sm_86")
+    terms = decoding()
     assert loop_clocks(terms, 3, 2.5) / loop_clocks(terms, 3, 3.0) == pytest.approx(2.5 / 3, rel=0.02)
     terms.dram_bytes = terms.dram_bytes / 100
     assert loop_clocks(terms, 3, 2.5) == loop_clocks(terms, 3, 3.0)  # the fullest SM computes as long
-    terms = decoding("sm_86")
+    terms = decoding()
     assert loop_clocks(terms, 8, 8.0) / loop_clocks(terms, 2, 2.0) == pytest.approx(4, rel=1e-3)
 
 

@@ -83,12 +83,12 @@ async def _start(count: int) -> tuple[Any, Any]:
     raise FleetError(f"the processes of --cluster local:{count} end while they start: {why}")
 
 
-def security_of(address: str, role: str) -> dict[str, Any]:
-    """Return the arguments of Dask's connections to an address: certificates of Dask's configuration for TLS."""
+def security_of(address: str) -> dict[str, Any]:
+    """Return the arguments of a worker's connections to an address: certificates of Dask's configuration for TLS."""
     from distributed.security import Security
 
     encrypted = address.startswith(("tls:", "wss:"))
-    return dict(Security().get_connection_args(role)) if encrypted else {}
+    return dict(Security().get_connection_args("worker")) if encrypted else {}
 
 
 def refill(cluster: Any) -> None:

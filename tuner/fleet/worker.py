@@ -174,7 +174,7 @@ class _Serving:
         from distributed.comm import connect
 
         try:
-            comm = await connect(self.scheduler, timeout=AGAIN_SECONDS, **security_of(self.scheduler, "worker"))
+            comm = await connect(self.scheduler, timeout=AGAIN_SECONDS, **security_of(self.scheduler))
         except (OSError, TimeoutError, asyncio.TimeoutError) as error:
             return reason(error)
         await comm.close()
@@ -208,7 +208,7 @@ def _check_security(scheduler: str) -> None:
     if not scheduler.startswith("tls:"):
         return
     try:
-        context = security_of(scheduler, "worker").get("ssl_context")
+        context = security_of(scheduler).get("ssl_context")
     except (OSError, ValueError) as error:
         raise FleetError(f"the certificates of Dask's configuration cannot be used: {reason(error)}") from None
     if context is None:

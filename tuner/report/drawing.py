@@ -68,12 +68,12 @@ def _attribute(key: str, value: object) -> str:
 PREFIXES = {-2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 
 
-def si(value: float, unit: str = "", digits: int = 3) -> str:
+def si(value: float, unit: str = "") -> str:
     """Format a number with an SI prefix: 1.84e12, "FLOP/s" -> "1.84 TFLOP/s"."""
     if not math.isfinite(value) or value <= 0:
         return f"{value:g} {unit}".strip()
     group = max(min(math.floor(math.log10(value) / 3 + 1e-9), max(PREFIXES)), min(PREFIXES))
-    number = f"{value / 1000.0**group:.{digits}g}"
+    number = f"{value / 1000.0**group:.3g}"
     return f"{number if 'e' not in number else f'{float(number):.0f}'} {PREFIXES[group]}{unit}".strip()
 
 

@@ -215,9 +215,9 @@ def _load(path: str | None) -> Any:
     raise ToolMissingError(f"cuBLASLt: {missing}")
 
 
-def _mapped_paths(maps: Path = Path("/proc/self/maps")) -> list[str]:
+def _mapped_paths() -> list[str]:
     try:
-        return sorted(set(re.findall(r"/\S*libcublasLt\.so\S*", maps.read_text(encoding="utf-8"))))
+        return sorted(set(re.findall(r"/\S*libcublasLt\.so\S*", Path("/proc/self/maps").read_text(encoding="utf-8"))))
     except OSError:
         return []
 

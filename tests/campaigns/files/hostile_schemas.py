@@ -21,13 +21,13 @@ def _script(statements):
     return lambda connection: connection.executescript(statements)
 
 
-def _rewrite(kind, name, old, new):
-    """The text of the schema, edited without SQLite's checks."""
+def _rewrite(table, old, new):
+    """The text of a table's schema, edited without SQLite's checks."""
 
     def make(connection):
         connection.execute("PRAGMA writable_schema=ON")
-        where = "type = ? AND name = ?"
-        connection.execute(f"UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE {where}", (old, new, kind, name))
+        edit = "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE type = 'table' AND name = ?"
+        connection.execute(edit, (old, new, table))
 
     return make
 
@@ -139,19 +139,19 @@ REFUSED = {
         f"CREATE TRIGGER t BEFORE INSERT ON kernel BEGIN INSERT INTO record(digest) {ENDLESS} SELECT i FROM n; END"
     ),
     "a column more": _script("ALTER TABLE record ADD COLUMN more TEXT"),
-    "a generated column": _rewrite("table", "source", "text BLOB NOT NULL", "text BLOB AS (hex(zeroblob(1e9)))"),
+    "a generated column": _rewrite("source", "text BLOB NOT NULL", "text BLOB AS (hex(zeroblob(1e9)))"),
     "an index on an expression": _script("CREATE INDEX extra ON record (length(key))"),
     "a partial index": _script("CREATE INDEX extra ON record (key) WHERE arch LIKE '%%%%%%%%%%%%%%%%%%%%%%a'"),
-    "an expensive check": _rewrite("table", "record", "created INTEGER NOT NULL", "created CHECK (hex(zeroblob(9e8)))"),
-    "a default that calls": _rewrite("table", "source", "text BLOB NOT NULL", "text DEFAULT (load_extension('x'))"),
-    "a missing collation": _rewrite("table", "kernel", "arch TEXT NOT NULL", "arch TEXT COLLATE elsewhere"),
-    "another affinity": _rewrite("table", "timing", "median_us REAL", "median_us BLOB"),
+    "an expensive check": _rewrite("record", "created INTEGER NOT NULL", "created CHECK (hex(zeroblob(9e8)))"),
+    "a default that calls": _rewrite("source", "text BLOB NOT NULL", "text DEFAULT (load_extension('x'))"),
+    "a missing collation": _rewrite("kernel", "arch TEXT NOT NULL", "arch TEXT COLLATE elsewhere"),
+    "another affinity": _rewrite("timing", "median_us REAL", "median_us BLOB"),
     "a virtual table": _script("CREATE VIRTUAL TABLE extra USING fts5(text)"),
     "a virtual table that is not there": _rewrite(
-        "table", "source", "CREATE TABLE source (", "CREATE VIRTUAL TABLE source USING csv(filename=/etc/passwd, "
+        "source", "CREATE TABLE source (", "CREATE VIRTUAL TABLE source USING csv(filename=/etc/passwd, "
     ),
-    "text that is no SQL": _rewrite("table", "binary", "CREATE TABLE", "CREATE TABLE TABLE"),
-    "a table without rowids": _rewrite("table", "portfolio", "\n)", "\n) WITHOUT ROWID"),
+    "text that is no SQL": _rewrite("binary", "CREATE TABLE", "CREATE TABLE TABLE"),
+    "a table without rowids": _rewrite("portfolio", "\n)", "\n) WITHOUT ROWID"),
     "a table more": _script("CREATE TABLE extra (x)"),
     "a table less": _script("DROP TABLE timing"),
     "an index less": _script("DROP INDEX record_key"),

@@ -314,9 +314,9 @@ def test_contractions_race_on_the_callers_arrays():
 # ---- calls whose arrays are copied first race as a whole: copies and kernel against the library's call
 
 
-def ticking(launch=10.0, copy=10.0, call=30.0):
+def ticking(launch=10.0, copy=10.0):
     """A device whose launches, copies and calls of the library take these microseconds."""
-    return FakeDevice(clock=Prices(launch, call, copy))
+    return FakeDevice(clock=Prices(launch, copy=copy))
 
 
 def make_runtime(monkeypatch, device, wanted=None, **keywords):

@@ -16,7 +16,7 @@ from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.verify.problem import Failure, Problem
+from gensor_tuner.verify.problem import Problem
 from tests.families.lattices import ALIGNED, MMA, WGMMA
 
 HALF = matmul(256, 256, 256, trans_b=True)
@@ -108,20 +108,6 @@ def does_not_spill(each: Candidate, arch: str) -> None:
     binary = nvrtc.compile_cubin(each.source(), lookup(arch).target)
     assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
     assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
-
-
-@pytest.mark.parametrize(
-    "before",
-    ["StreamSums::store(params, sum);\n        warp_barrier();", "stream_mark(params));\n        warp_barrier();"],
-)
-def test_sums_of_a_warp_are_ordered_by_its_barriers(before):
-    source = streamed(WGMMA).source()
-    assert source.count(before) == 1
-    broken = build(source.replace(before, before.replace("warp_barrier();", "")))
-    with pytest.raises(Failure, match=r"race|uninitialised"):
-        for order in ("forward", "reverse"):
-            problem = Problem(Case("any", HALF.with_sizes(m=136, n=72, k=584)), 7)
-            problem.run(streamed(WGMMA), broken, copies="late", order=order)
 
 
 @pytest.mark.parametrize(("family", "stream"), [(MMA, 16), (WGMMA, 264)])

@@ -102,9 +102,9 @@ def test_integers_and_their_results_stay():
     assert best.tolist() == [3, 1, 8, 5] and best.dtype == np.int64 and y.dtype == np.float32
 
 
-def mlp(width=256):
+def mlp():
     text = "[up] a = MatMul(x, w); c = Add(a, b); d = Gelu(c); [down] f = Gemm(d, v, e); y = Add(f, r)"
-    constants = {"w": draw(128, width) / 12, "b": draw(width), "v": draw(width, 64) / 16, "e": draw(64)}
+    constants = {"w": draw(128, 256) / 12, "b": draw(256), "v": draw(256, 64) / 16, "e": draw(64)}
     return proto(text, {"x": ("float32", (16, 128)), "r": ("float32", (16, 64))}, {"y": (16, 64)}, constants)
 
 

@@ -104,10 +104,10 @@ def rms(root, dtype, weight="after the cast", x="x"):
     return text.format(mean="m = ReduceMean(p, axes); a = Add(m, eps)", to=10 if dtype == "float16" else 1)
 
 
-def norm_constants(dtype="float32", extent=24):
-    weight = draw(extent, dtype=dtype)
+def norm_constants(dtype="float32"):
+    weight = draw(24, dtype=dtype)
     found = {"axes": np.array([-1]), "eps": np.float32(1e-3), "two": np.float32(2), "one": np.float32(1)}
-    return found | {"weight": weight, "wide": weight.astype(np.float32), "bias": draw(extent, dtype=dtype)}
+    return found | {"weight": weight, "wide": weight.astype(np.float32), "bias": draw(24, dtype=dtype)}
 
 
 @pytest.mark.parametrize(

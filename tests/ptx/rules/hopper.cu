@@ -20,46 +20,48 @@ DEVICE void make_mbarriers(int arrivals = 1) {
     }
     barrier();
 }
-// Lets one thread request a whole box, from row `row` on.
+// Lets the first thread request a whole box.
 DEVICE void request(const Arguments &params, sptr<u8> to, int i = 0, int bytes = BOX) {
+    if (thread_index() != 0)
+        return;
     const i32 at[5] = {0, 0, 0, 0, 0};
     mbarrier_expect(mbarrier(i), bytes);
     copy_tensor(to, params.a_map, at, mbarrier(i));
 }
 // ---- mbarriers (PTX ISA 9.7.13.15)
 
-RULE(count_of_an_mbarrier, 32) {
+RULE(count_of_an_mbarrier, 32, "invalid", "mbarrier") {
     make_mbarriers(WRONG ? 1 << 20 : (1 << 20) - 1);
     finish(params, word(params));
 }
-RULE(alignment_of_an_mbarrier, 32) {
+RULE(alignment_of_an_mbarrier, 32, "misaligned", "misaligned") {
     if (thread_index() == 0)
         mbarrier_init(sptr<u64>(shared_base().address + (WRONG ? 4 : 8)), 1);
     barrier();
     finish(params, word(params));
 }
-RULE(one_life_of_an_mbarrier, 32) {
+RULE(one_life_of_an_mbarrier, 32, "invalid", "in_flight") {
     make_mbarriers();
     if (thread_index() == 0)
         mbarrier_init(mbarrier(WRONG ? 0 : 2), 1);
     barrier();
     finish(params, word(params));
 }
-RULE(mbarrier_that_was_initialised, 32) {
+RULE(mbarrier_that_was_initialised, 32, "invalid", "mbarrier") {
     make_mbarriers();
     if (thread_index() == 0)
         mbarrier_arrive(mbarrier(WRONG ? 2 : 1));
     barrier();
     finish(params, word(params));
 }
-RULE(memory_of_an_mbarrier, 32) {
+RULE(memory_of_an_mbarrier, 32, "invalid", "in_flight") {
     make_mbarriers();
     if (thread_index() == 0)
         store_shared(shared_base() + (WRONG ? 8 : 16), Vec<8>::zero());
     barrier();
     finish(params, word(params));
 }
-RULE(wait_before_the_next_phase, 32) {
+RULE(wait_before_the_next_phase, 32, "invalid", "mbarrier") {
     make_mbarriers();
     if (thread_index() == 0) {
         mbarrier_arrive(mbarrier());
@@ -71,12 +73,12 @@ RULE(wait_before_the_next_phase, 32) {
     barrier();
     finish(params, word(params));
 }
-RULE(parity_of_a_phase, 32) {
+RULE(parity_of_a_phase, 32, "invalid", "mbarrier") {
     make_mbarriers();
     mbarrier_wait(mbarrier(), WRONG ? 3 : 1);
     finish(params, word(params));
 }
-RULE(bytes_of_a_phase, 32) {
+RULE(bytes_of_a_phase, 32, "invalid", "transaction") {
     make_mbarriers();
     if (thread_index() == 0) {
         if (WRONG)
@@ -88,82 +90,73 @@ RULE(bytes_of_a_phase, 32) {
         mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(bytes_that_nobody_brings, 32) {
+RULE(bytes_that_nobody_brings, 32, "deadlock", "deadlock") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0, WRONG ? BOX + 16 : BOX);
+    request(params, tile(), 0, WRONG ? BOX + 16 : BOX);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(bytes_of_all_copies, 32) {
+RULE(bytes_of_all_copies, 32, "race", "in_flight|transaction") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0, WRONG ? 0 : BOX);
+    request(params, tile(), 0, WRONG ? 0 : BOX);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(fence_behind_an_initialisation, 32) {
+RULE(fence_behind_an_initialisation, 32, "race", "mbarrier") {
     if (thread_index() == 0) {
         mbarrier_init(mbarrier(), 1);
         if (!WRONG)
             mbarrier_fence();
     }
     barrier();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
 
 // ---- Tensor copies (5.5, 9.7.9.27.1)
 
-RULE(alignment_of_a_tile, 32) {
+RULE(alignment_of_a_tile, 32, "misaligned", "misaligned") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile() + (WRONG ? 64 : 1024));
+    request(params, tile() + (WRONG ? 64 : 1024));
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(extent_of_a_tile, 32) {
+RULE(extent_of_a_tile, 32, "out_of_bounds", "out_of_bounds") {
     make_mbarriers();
     const sptr<u8> last = shared_base() + (SHARED - BOX + (WRONG ? 1024 : 0));
-    if (thread_index() == 0)
-        request(params, last);
+    request(params, last);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(tile_over_an_mbarrier, 32) {
+RULE(tile_over_an_mbarrier, 32, "invalid", "in_flight") {
     make_mbarriers();
     const sptr<u8> to = WRONG ? shared_base() : tile();
-    if (thread_index() == 0)
-        request(params, to);
+    request(params, to);
     mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
 }
-RULE(loads_behind_a_copy, 32) {
+RULE(loads_behind_a_copy, 32, "race", "in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     if (!WRONG)
         mbarrier_wait(mbarrier(), 0);
     const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
     mbarrier_wait(mbarrier(), 0);
     finish(params, found);
 }
-RULE(copies_behind_loads, 32) {
+RULE(copies_behind_loads, 32, "race", "race|in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile(), 0);
+    request(params, tile(), 0);
     mbarrier_wait(mbarrier(0), 0);
     const Vec<16> found = load_shared<16>(tile() + thread_index() * 16);
     if (!WRONG)
         warp_barrier();
-    if (thread_index() == 0)
-        request(params, tile(), 1);
+    request(params, tile(), 1);
     mbarrier_wait(mbarrier(1), 0);
     finish(params, found);
 }
-RULE(tile_of_two_copies, 32) {
+RULE(tile_of_two_copies, 32, "race", "in_flight") {
     make_mbarriers();
     if (thread_index() == 0) {
         request(params, tile(), 0);
@@ -173,10 +166,9 @@ RULE(tile_of_two_copies, 32) {
     mbarrier_wait(mbarrier(1), 0);
     finish(params, word(params));
 }
-RULE(end_with_a_copy_on_its_way, 32) {
+RULE(end_with_a_copy_on_its_way, 32, "race", "in_flight") {
     make_mbarriers();
-    if (thread_index() == 0)
-        request(params, tile());
+    request(params, tile());
     if (!WRONG)
         mbarrier_wait(mbarrier(), 0);
     finish(params, word(params));
@@ -194,7 +186,7 @@ DEVICE void send(const Arguments &params) {
     store_tensor(params.c_map, tile(), at);
     store_tensor_commit();
 }
-RULE(fence_before_a_tensor_store, 32) {
+RULE(fence_before_a_tensor_store, 32, "race", "unfenced") {
     make_mbarriers();
     fill(params);
     if (!WRONG)
@@ -205,7 +197,7 @@ RULE(fence_before_a_tensor_store, 32) {
         store_tensor_wait<0>();
     }
 }
-RULE(source_of_a_tensor_store, 32) {
+RULE(source_of_a_tensor_store, 32, "race", "in_flight") {
     make_mbarriers();
     fill(params);
     proxy_fence();
@@ -217,7 +209,7 @@ RULE(source_of_a_tensor_store, 32) {
         store_tensor_wait<0>();
     }
 }
-RULE(end_with_a_tensor_store_on_its_way, 32) {
+RULE(end_with_a_tensor_store_on_its_way, 32, "race", "in_flight") {
     make_mbarriers();
     fill(params);
     proxy_fence();
@@ -231,18 +223,18 @@ RULE(end_with_a_tensor_store_on_its_way, 32) {
 
 // ---- The elected lane of a warp, and values that its lanes share (9.7.13)
 
-RULE(members_of_an_election, 32) {
+RULE(members_of_an_election, 32, "divergent", "divergent") {
     bool leads = false;
     if (!WRONG || within(thread_index(), 16))
         leads = elect_one();
     warp_barrier();
     finish(params, shuffle_xor(leads ? 1u : 0u, 31) & 0u);
 }
-RULE(one_value_of_a_warp, 32) {
+RULE(one_value_of_a_warp, 32, "invalid", "results") {
     finish(params, (u32)warp_uniform(WRONG ? thread_index() + 7 : 38));
 }
 
-RULE(rows_of_stmatrix, 32) {
+RULE(rows_of_stmatrix, 32, "misaligned", "misaligned") {
     const Vec<16> x = word(params);
     const u32 r[4] = {x.word[0], x.word[1], x.word[2], x.word[3]};
     store_shared(slot(thread_index() + 32), x);
@@ -251,7 +243,7 @@ RULE(rows_of_stmatrix, 32) {
     warp_barrier();
     finish(params, load_shared<16>(slot(thread_index())));
 }
-RULE(aligned_stmatrix, 32) {
+RULE(aligned_stmatrix, 32, "divergent|deadlock", "divergent") {
     const Vec<16> x = word(params);
     const u32 r[4] = {x.word[0], x.word[1], x.word[2], x.word[3]};
     store_shared(slot(thread_index()), x);
@@ -265,7 +257,7 @@ RULE(aligned_stmatrix, 32) {
 // ---- Clusters (9.7.9.23, 9.7.13.3)
 
 #define PAIRED(name, Params, threads, min_blocks) CLUSTERED_KERNEL(name, Params, threads, min_blocks, 2)
-#define PAIR_RULE(name, threads) RULE_OF(PAIRED, name, threads, 1)
+#define PAIR_RULE(name, threads, ...) RULE_OF(PAIRED, name, threads, 1)
 
 DEVICE void make_mbarriers_of_pairs(int arrivals) {
     if (thread_index() == 0) {
@@ -274,7 +266,7 @@ DEVICE void make_mbarriers_of_pairs(int arrivals) {
     }
     cluster_barrier();
 }
-PAIR_RULE(rank_in_a_cluster, 32) {
+PAIR_RULE(rank_in_a_cluster, 32, "invalid", "out_of_bounds") {
     make_mbarriers_of_pairs(1);
     if (thread_index() == 0)
         mbarrier_arrive_at(mbarrier(), WRONG ? 2 : 1 - block_index());
@@ -282,7 +274,7 @@ PAIR_RULE(rank_in_a_cluster, 32) {
     cluster_barrier();
     finish(params, word(params));
 }
-PAIR_RULE(blocks_that_get_a_tile, 32) {
+PAIR_RULE(blocks_that_get_a_tile, 32, "invalid", "invalid") {
     make_mbarriers_of_pairs(1);
     const i32 at[5] = {0, 0, 0, 0, 0};
     if (thread_index() == 0) {
@@ -294,7 +286,7 @@ PAIR_RULE(blocks_that_get_a_tile, 32) {
     cluster_barrier();
     finish(params, word(params));
 }
-PAIR_RULE(tile_for_no_block, 32) {
+PAIR_RULE(tile_for_no_block, 32, "invalid", "invalid") {
     make_mbarriers_of_pairs(1);
     const i32 at[5] = {0, 0, 0, 0, 0};
     if (thread_index() == 0) {
@@ -305,7 +297,7 @@ PAIR_RULE(tile_for_no_block, 32) {
     cluster_barrier();
     finish(params, word(params));
 }
-PAIR_RULE(end_of_a_block_that_others_reach_for, 32) {
+PAIR_RULE(end_of_a_block_that_others_reach_for, 32, "race", "ended") {
     make_mbarriers_of_pairs(1);
     finish(params, word(params));
     if (block_index() == 0) {
@@ -323,7 +315,7 @@ PAIR_RULE(end_of_a_block_that_others_reach_for, 32) {
     }
     cluster_barrier();
 }
-PAIR_RULE(what_a_relaxed_arrival_releases, 32) {
+PAIR_RULE(what_a_relaxed_arrival_releases, 32, "race", "race|unordered") {
     const sptr<u8> own = tile() + thread_index() * 16, other = tile() + (thread_index() ^ 1) * 16;
     store_shared(own, word(params));
     if (WRONG)
@@ -332,7 +324,7 @@ PAIR_RULE(what_a_relaxed_arrival_releases, 32) {
         cluster_barrier();
     finish(params, load_shared<16>(other));
 }
-PAIR_RULE(barrier_before_others_are_reached_for, 32) {
+PAIR_RULE(barrier_before_others_are_reached_for, 32, "race|invalid", "mbarrier") {
     if (thread_index() == 0) {
         mbarrier_init(mbarrier(), 1);
         mbarrier_fence();
@@ -350,22 +342,22 @@ PAIR_RULE(barrier_before_others_are_reached_for, 32) {
 
 // ---- Exchange of registers (9.7.19.5)
 
-RULE(registers_of_setmaxnreg, 128) {
+RULE(registers_of_setmaxnreg, 128, "invalid", "registers") {
     make_mbarriers();
     give_registers<256, WRONG ? 36 : 40>();
     finish(params, word(params));
 }
-RULE(range_of_setmaxnreg, 128) {
+RULE(range_of_setmaxnreg, 128, "invalid", "registers") {
     make_mbarriers();
     give_registers<256, WRONG ? 16 : 24>();
     finish(params, word(params));
 }
-RULE(registers_of_a_launch, 256) {
+RULE(registers_of_a_launch, 256, "invalid", "unseen") {
     make_mbarriers();
     give_registers<WRONG ? 264 : 256, 40>();
     finish(params, word(params));
 }
-RULE(registers_that_nobody_gave, 384) {
+RULE(registers_that_nobody_gave, 384, "deadlock", "registers") {
     make_mbarriers();
     if (thread_index() < 128)
         give_registers<168, WRONG ? 168 : 40>();
@@ -373,7 +365,7 @@ RULE(registers_that_nobody_gave, 384) {
         take_registers<168, 232>();
     finish(params, word(params));
 }
-RULE(setmaxnreg_of_a_warpgroup, 128) {
+RULE(setmaxnreg_of_a_warpgroup, 128, "divergent", "registers") {
     make_mbarriers();
     if (!WRONG || thread_index() < 96)
         give_registers<256, 40>();

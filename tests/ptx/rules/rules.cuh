@@ -3,6 +3,7 @@
 #include "dependent.cuh"
 #include "hopper.cuh"
 
+// After its threads a rule names the faults that emulator and executor must report, as rules.py reads them.
 #define RULE_OF(kernel, name, ...)                                                                                     \
     template <bool WRONG>                                                                                              \
     DEVICE void name(const Arguments &params);                                                                         \
@@ -14,7 +15,7 @@
     }                                                                                                                  \
     template <bool WRONG>                                                                                              \
     DEVICE void name(const Arguments &params)
-#define RULE(name, threads) RULE_OF(KERNEL, name, threads, 1)
+#define RULE(name, threads, ...) RULE_OF(KERNEL, name, threads, 1)
 
 constexpr int GIVEN = 8192, SHARED = 32768; // bytes of `a`, and of shared memory
 

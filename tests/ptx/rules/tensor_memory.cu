@@ -3,12 +3,12 @@
 
 // ---- allocation (9.7.16.7)
 
-RULE(columns_of_an_allocation, 32) {
+RULE(columns_of_an_allocation, 32, "invalid", "tensor") {
     allocate_and_see<1, WRONG ? 96 : 64>();
     tensor_free<1, WRONG ? 96 : 64>(memory());
     finish(params, word(params));
 }
-RULE(tensor_memory_of_a_multiprocessor, 32) {
+RULE(tensor_memory_of_a_multiprocessor, 32, "deadlock", "deadlock") {
     allocate_and_see<1, 512>(0);
     if (!WRONG)
         tensor_free<1, 512>(memory(0));
@@ -18,7 +18,7 @@ RULE(tensor_memory_of_a_multiprocessor, 32) {
     tensor_free<1, 32>(memory(1));
     finish(params, word(params));
 }
-RULE(permit_to_allocate, 32) {
+RULE(permit_to_allocate, 32, "invalid", "tensor") {
     if (WRONG)
         tensor_alloc_last<1>();
     allocate_and_see<1, 32>();
@@ -27,24 +27,24 @@ RULE(permit_to_allocate, 32) {
     tensor_free<1, 32>(memory());
     finish(params, word(params));
 }
-RULE(columns_of_a_free, 32) {
+RULE(columns_of_a_free, 32, "invalid", "tensor") {
     allocate_and_see<1, 64>();
     tensor_free<1, WRONG ? 32 : 64>(memory());
     finish(params, word(params));
 }
-RULE(end_without_a_free, 32) {
+RULE(end_without_a_free, 32, "invalid", "tensor") {
     allocate_and_see<1, 64>();
     if (!WRONG)
         tensor_free<1, 64>(memory());
     finish(params, word(params));
 }
-RULE(lanes_of_an_allocation, 32) {
+RULE(lanes_of_an_allocation, 32, "divergent|uninitialised", "uninitialised") {
     if (!WRONG || thread_index() < 16)
         allocate_and_see<1, 64>();
     tensor_free<1, 64>(memory());
     finish(params, word(params));
 }
-RULE(order_of_an_address, 64) {
+RULE(order_of_an_address, 64, "race|uninitialised", "race") {
     if (thread_index() < 32)
         tensor_alloc<1, 64>(where());
     if (!WRONG)
@@ -55,7 +55,7 @@ RULE(order_of_an_address, 64) {
         tensor_free<1, 64>(address);
     finish(params, word(params));
 }
-RULE(free_after_products, 128) {
+RULE(free_after_products, 128, "race", "in_flight") {
     issue(params);
     if (!WRONG)
         observe();
@@ -63,7 +63,7 @@ RULE(free_after_products, 128) {
     mbarrier_wait(mbarrier(1), 0);
     finish(params, word(params));
 }
-RULE(free_after_loads, 128) {
+RULE(free_after_loads, 128, "race", "race") {
     Sums sums;
     issue(params);
     observe();
@@ -77,13 +77,13 @@ RULE(free_after_loads, 128) {
 
 // ---- the operands of products (9.7.16.4, 9.7.16.10.9)
 
-RULE(columns_of_a_product, 128) {
+RULE(columns_of_a_product, 128, "out_of_bounds", "tensor") {
     begin(params);
     if (first())
         umma<1, half_t>(memory() + (WRONG ? 16 : 0), described(0), described(2), instructed(), false);
     show(params);
 }
-RULE(sums_of_nothing, 128) {
+RULE(sums_of_nothing, 128, "uninitialised", "uninitialised") {
     begin(params);
     if (first()) {
         if (!WRONG)
@@ -92,43 +92,43 @@ RULE(sums_of_nothing, 128) {
     }
     show(params);
 }
-RULE(lane_of_a_product, 128) {
+RULE(lane_of_a_product, 128, "invalid", "tensor") {
     begin(params);
     if (first())
         umma<1, half_t>(memory() + (WRONG ? 32 << 16 : 0), described(0), described(2), instructed(), false);
     show(params);
 }
-RULE(rows_of_an_instruction, 128) {
+RULE(rows_of_an_instruction, 128, "invalid", "invalid") {
     multiply_as(params, instructed(WRONG ? 256 : 128));
 }
-RULE(steps_of_columns, 128) {
+RULE(steps_of_columns, 128, "invalid", "uninitialised") {
     multiply_as(params, instructed() - (WRONG ? 1 << 17 : 0));
 }
-RULE(type_of_an_instruction, 128) {
+RULE(type_of_an_instruction, 128, "invalid", "results") {
     multiply_as(params, WRONG ? instruction_descriptor<bfloat16_t, half_t>(128, COLUMNS, false, false) : instructed());
 }
-RULE(sums_of_an_instruction, 128) {
+RULE(sums_of_an_instruction, 128, "invalid", "invalid") {
     multiply_as(params, instructed() ^ (WRONG ? 3 << 4 : 0));
 }
-RULE(kind_of_an_instruction, 128) {
+RULE(kind_of_an_instruction, 128, "invalid", "invalid") {
     multiply_as(params, instructed() | (WRONG ? 2 << 7 | 2 << 10 : 0));
 }
-RULE(reserved_bits_of_an_instruction, 128) {
+RULE(reserved_bits_of_an_instruction, 128, "invalid", "invalid") {
     multiply_as(params, instructed() | (WRONG ? 1 << 29 : 0));
 }
-RULE(version_of_a_descriptor, 128) {
+RULE(version_of_a_descriptor, 128, "invalid", "invalid") {
     multiply_as(params, instructed(), described(0) ^ (WRONG ? (u64)1 << 46 : 0));
 }
-RULE(swizzle_of_a_descriptor, 128) {
+RULE(swizzle_of_a_descriptor, 128, "invalid", "not_executed") {
     multiply_as(params, instructed(), described(0) ^ (WRONG ? (u64)3 << 61 : 0));
 }
-RULE(rows_of_a_descriptor, 128) {
+RULE(rows_of_a_descriptor, 128, "invalid", "results") {
     multiply_as(params, instructed(), described(0, WRONG ? 128 : 32));
 }
-RULE(extent_of_a_tile, 128) {
+RULE(extent_of_a_tile, 128, "out_of_bounds", "out_of_bounds") {
     multiply_as(params, instructed(), tensor_descriptor(matrix_descriptor(tile(0), 16, WRONG ? 65536 : 1024)));
 }
-RULE(transposed_floats, 128) {
+RULE(transposed_floats, 128, "invalid", "not_executed") {
     begin(params);
     if (first())
         umma<1, float>(memory(), described(0), described(2),
@@ -138,7 +138,7 @@ RULE(transposed_floats, 128) {
 
 // ---- what a product reads in shared memory
 
-RULE(products_after_copies, 128) {
+RULE(products_after_copies, 128, "race", "in_flight") {
     make_mbarriers();
     allocate();
     if (first()) {
@@ -150,7 +150,7 @@ RULE(products_after_copies, 128) {
     mbarrier_wait(mbarrier(0), 0);
     show(params);
 }
-RULE(tiles_of_a_product, 128) {
+RULE(tiles_of_a_product, 128, "uninitialised", "uninitialised") {
     make_mbarriers();
     allocate();
     if (first()) {
@@ -160,7 +160,7 @@ RULE(tiles_of_a_product, 128) {
     }
     show(params);
 }
-RULE(stores_before_a_product, 128) {
+RULE(stores_before_a_product, 128, "race", "unfenced") {
     begin(params);
     mbarrier_wait(mbarrier(0), 0);
     store_shared(tile(0) + thread_index() * 16, word(params));
@@ -171,7 +171,7 @@ RULE(stores_before_a_product, 128) {
         multiply();
     show(params);
 }
-RULE(copies_after_products, 128) {
+RULE(copies_after_products, 128, "race", "in_flight") {
     begin(params);
     if (first()) {
         const i32 at[5] = {0, 32, 0, 0, 0};
@@ -189,7 +189,7 @@ RULE(copies_after_products, 128) {
 
 // ---- commits, fences and the order of products (9.7.16.6)
 
-RULE(wait_for_a_commit, 128) {
+RULE(wait_for_a_commit, 128, "race", "race") {
     Sums sums;
     issue(params);
     if (WRONG)
@@ -201,7 +201,7 @@ RULE(wait_for_a_commit, 128) {
     mbarrier_wait(mbarrier(1), 0);
     end(params, sums);
 }
-RULE(products_of_a_commit, 128) {
+RULE(products_of_a_commit, 128, "race", "race") {
     begin(params);
     if (first()) {
         multiply();
@@ -219,7 +219,7 @@ RULE(products_of_a_commit, 128) {
     observe(2);
     end(params, sums);
 }
-RULE(thread_of_a_commit, 128) {
+RULE(thread_of_a_commit, 128, "race", "race") {
     begin(params);
     if (first())
         multiply();
@@ -234,7 +234,7 @@ RULE(thread_of_a_commit, 128) {
     observe(2);
     end(params, sums);
 }
-RULE(mbarrier_of_a_commit, 128) {
+RULE(mbarrier_of_a_commit, 128, "invalid", "mbarrier") {
     begin(params);
     if (first())
         multiply();
@@ -242,7 +242,7 @@ RULE(mbarrier_of_a_commit, 128) {
         umma_commit<1>(mbarrier(6));
     show(params);
 }
-RULE(end_with_a_commit_on_its_way, 128) {
+RULE(end_with_a_commit_on_its_way, 128, "race", "in_flight") {
     begin(params);
     if (first())
         multiply();
@@ -252,7 +252,7 @@ RULE(end_with_a_commit_on_its_way, 128) {
     if (!WRONG)
         mbarrier_wait(mbarrier(2), 0);
 }
-RULE(fence_after_a_commit, 128) {
+RULE(fence_after_a_commit, 128, "race", "race") {
     Sums sums;
     issue(params);
     mbarrier_wait(mbarrier(1), 0);
@@ -261,7 +261,7 @@ RULE(fence_after_a_commit, 128) {
     load(sums);
     end(params, sums);
 }
-RULE(fence_of_every_lane, 128) {
+RULE(fence_of_every_lane, 128, "race", "race") {
     Sums sums;
     issue(params);
     mbarrier_wait(mbarrier(1), 0);
@@ -270,7 +270,7 @@ RULE(fence_of_every_lane, 128) {
     load(sums);
     end(params, sums);
 }
-RULE(shape_of_products_in_order, 128) {
+RULE(shape_of_products_in_order, 128, "race", "race") {
     begin(params);
     if (first()) {
         multiply();
@@ -282,7 +282,7 @@ RULE(shape_of_products_in_order, 128) {
     }
     show(params);
 }
-RULE(products_of_two_threads, 128) {
+RULE(products_of_two_threads, 128, "race", "race") {
     begin(params);
     if (first()) {
         multiply();
@@ -305,7 +305,7 @@ RULE(products_of_two_threads, 128) {
 
 // ---- loads (9.7.16.8)
 
-RULE(lanes_of_a_warp, 128) {
+RULE(lanes_of_a_warp, 128, "out_of_bounds", "tensor") {
     Sums sums;
     issue(params);
     observe();
@@ -313,7 +313,7 @@ RULE(lanes_of_a_warp, 128) {
     wait_for(sums);
     end(params, sums);
 }
-RULE(halves_of_lanes, 128) {
+RULE(halves_of_lanes, 128, "out_of_bounds", "tensor") {
     Sums sums;
     issue(params);
     observe();
@@ -321,7 +321,7 @@ RULE(halves_of_lanes, 128) {
     wait_for(sums);
     end(params, sums);
 }
-RULE(columns_of_a_load, 128) {
+RULE(columns_of_a_load, 128, "out_of_bounds", "tensor") {
     Sums sums;
     issue(params);
     observe();
@@ -329,7 +329,7 @@ RULE(columns_of_a_load, 128) {
     wait_for(sums);
     end(params, sums);
 }
-RULE(sums_that_nothing_wrote, 128) {
+RULE(sums_that_nothing_wrote, 128, "uninitialised", "uninitialised") {
     Sums sums;
     begin(params);
     if (first()) {
@@ -340,7 +340,7 @@ RULE(sums_that_nothing_wrote, 128) {
     load(sums);
     end(params, sums);
 }
-RULE(members_of_a_load, 128) {
+RULE(members_of_a_load, 128, "divergent|deadlock", "divergent") {
     Sums sums;
     issue(params);
     observe();
@@ -348,7 +348,7 @@ RULE(members_of_a_load, 128) {
         load(sums);
     end(params, sums);
 }
-RULE(address_of_a_load, 128) {
+RULE(address_of_a_load, 128, "invalid", "invalid") {
     Sums sums;
     issue(params);
     observe();
@@ -357,7 +357,7 @@ RULE(address_of_a_load, 128) {
     finish(params, (float (&)[4])sums);
     free_all();
 }
-RULE(wait_for_a_load, 128) {
+RULE(wait_for_a_load, 128, "results", "in_flight") {
     Sums sums;
     issue(params);
     observe();
@@ -368,7 +368,7 @@ RULE(wait_for_a_load, 128) {
     wait_for(sums);
     free_all();
 }
-RULE(registers_of_a_load, 128) {
+RULE(registers_of_a_load, 128, "race", "results") {
     Sums sums;
     issue(params);
     observe();
@@ -406,19 +406,19 @@ DEVICE void overwrite(const Arguments &params) {
     mbarrier_wait(mbarrier(2), 0);
     end(params, sums);
 }
-RULE(wait_before_an_arrival, 128) {
+RULE(wait_before_an_arrival, 128, "race", "race") {
     overwrite<!WRONG, true, true, true, true>(params);
 }
-RULE(fence_before_an_arrival, 128) {
+RULE(fence_before_an_arrival, 128, "race", "race") {
     overwrite<true, !WRONG, true, true, true>(params);
 }
-RULE(fence_of_every_lane_that_loads, 128) {
+RULE(fence_of_every_lane_that_loads, 128, "race", "race") {
     overwrite<true, true, !WRONG, true, true>(params);
 }
-RULE(products_after_loads, 128) {
+RULE(products_after_loads, 128, "race", "race") {
     overwrite<true, true, true, !WRONG, true>(params);
 }
-RULE(fence_before_a_product, 128) {
+RULE(fence_before_a_product, 128, "race", "race") {
     overwrite<true, true, true, true, !WRONG>(params);
 }
 
@@ -451,29 +451,29 @@ DEVICE void end_pair(const Arguments &params) {
     wait_for(sums);
     end<2>(params, sums);
 }
-PAIR_RULE(rows_of_a_pair, 128) {
+PAIR_RULE(rows_of_a_pair, 128, "invalid", "uninitialised") {
     begin_pair(params);
     issue_pair(instructed(WRONG ? 128 : 256, 128));
     end_pair(params);
 }
-PAIR_RULE(columns_of_a_pair, 128) {
+PAIR_RULE(columns_of_a_pair, 128, "invalid", "results") {
     begin_pair(params);
     issue_pair(instructed(256, WRONG ? 112 : 128));
     end_pair(params);
 }
-PAIR_RULE(issuer_of_a_pair, 128) {
+PAIR_RULE(issuer_of_a_pair, 128, "invalid", "uninitialised") {
     begin_pair(params);
     issue_pair(instructed(256, 128), WRONG ? 1 : 0);
     end_pair(params);
 }
-PAIR_RULE(blocks_of_an_allocation, 32) {
+PAIR_RULE(blocks_of_an_allocation, 32, "deadlock|race", "deadlock") {
     if (!WRONG || block_index() == 0)
         allocate_and_see<2, 64>();
     if (!WRONG || block_index() == 0)
         tensor_free<2, 64>(memory());
     finish(params, word(params));
 }
-PAIR_RULE(one_allocation_of_a_pair, 32) {
+PAIR_RULE(one_allocation_of_a_pair, 32, "divergent", "tensor") {
     if (!WRONG || block_index() == 0)
         allocate_and_see<2, 64>();
     else
@@ -484,7 +484,7 @@ PAIR_RULE(one_allocation_of_a_pair, 32) {
         tensor_free<2, 32>(memory());
     finish(params, word(params));
 }
-PAIR_RULE(commit_of_both_blocks, 128) {
+PAIR_RULE(commit_of_both_blocks, 128, "race|uninitialised", "uninitialised") {
     begin_pair(params);
     issue_pair();
     Sums sums;
@@ -497,7 +497,7 @@ PAIR_RULE(commit_of_both_blocks, 128) {
     tensor_fence_before();
     end<2>(params, sums);
 }
-PAIR_RULE(tiles_of_the_second_block, 128) {
+PAIR_RULE(tiles_of_the_second_block, 128, "race", "race") {
     make_mbarriers<2>();
     allocate<2>();
     if (first() && WRONG)
@@ -513,7 +513,7 @@ PAIR_RULE(tiles_of_the_second_block, 128) {
     issue_pair();
     end_pair(params);
 }
-PAIR_RULE(tile_of_both_blocks, 128) {
+PAIR_RULE(tile_of_both_blocks, 128, "uninitialised", "uninitialised") {
     make_mbarriers<2>();
     allocate<2>();
     if (first() && block_index() == 0)
@@ -526,14 +526,14 @@ PAIR_RULE(tile_of_both_blocks, 128) {
     issue_pair();
     end_pair(params);
 }
-PAIR_RULE(one_group_of_a_kernel, 128) {
+PAIR_RULE(one_group_of_a_kernel, 128, "invalid", "tensor") {
     begin_pair(params);
     issue_pair();
     if (WRONG && first())
         umma_commit<1>(mbarrier(2));
     end_pair(params);
 }
-RULE(pair_without_a_cluster, 32) {
+RULE(pair_without_a_cluster, 32, "invalid", "tensor") {
     allocate_and_see<WRONG ? 2 : 1, 64>();
     tensor_free<WRONG ? 2 : 1, 64>(memory());
     finish(params, word(params));

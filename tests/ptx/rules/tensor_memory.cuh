@@ -5,7 +5,7 @@
 #include "rules.cuh"
 #include "blackwell_scales.cuh"
 
-#define PAIR_RULE(name, threads) RULE_OF(CLUSTERED_KERNEL, name, threads, 1, 2)
+#define PAIR_RULE(name, threads, ...) RULE_OF(CLUSTERED_KERNEL, name, threads, 1, 2)
 
 constexpr int BOX = 8192, COLUMNS = 64;
 

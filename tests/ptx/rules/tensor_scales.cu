@@ -26,16 +26,16 @@ DEVICE void multiply_scaled_as(const Arguments &params, u32 instruction, int col
     }
     show_scaled(params);
 }
-RULE(type_of_scales, 128) {
+RULE(type_of_scales, 128, "invalid", "invalid") {
     multiply_scaled_as(params, scaled_descriptor<1>(128, 32, 1, 2) ^ (WRONG ? 1 << 23 : 0));
 }
-RULE(type_of_scaled_numbers, 128) {
+RULE(type_of_scaled_numbers, 128, "invalid", "results") {
     multiply_scaled_as(params, scaled_descriptor<1>(128, 32, 1, 2) | (WRONG ? 5 << 7 : 0));
 }
-RULE(columns_of_scales, 128) {
+RULE(columns_of_scales, 128, "out_of_bounds|uninitialised", "tensor") {
     multiply_scaled_as(params, scaled_descriptor<1>(128, 32, 1, 2), WRONG ? 62 : 32);
 }
-RULE(sums_are_no_scales, 128) {
+RULE(sums_are_no_scales, 128, "invalid", "results") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -45,7 +45,7 @@ RULE(sums_are_no_scales, 128) {
     }
     show_scaled(params);
 }
-RULE(byte_of_scales, 128) {
+RULE(byte_of_scales, 128, "invalid", "invalid") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -55,7 +55,7 @@ RULE(byte_of_scales, 128) {
     }
     show_scaled(params);
 }
-RULE(scales_that_nothing_copied, 128) {
+RULE(scales_that_nothing_copied, 128, "uninitialised", "uninitialised") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -65,7 +65,7 @@ RULE(scales_that_nothing_copied, 128) {
     }
     show_scaled(params);
 }
-RULE(columns_of_a_copy, 128) {
+RULE(columns_of_a_copy, 128, "out_of_bounds", "tensor") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -75,7 +75,7 @@ RULE(columns_of_a_copy, 128) {
     }
     show_scaled(params);
 }
-RULE(swizzle_of_scales, 128) {
+RULE(swizzle_of_scales, 128, "invalid", "not_executed") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -84,7 +84,7 @@ RULE(swizzle_of_scales, 128) {
     }
     show_scaled(params);
 }
-RULE(tile_of_scales, 128) {
+RULE(tile_of_scales, 128, "uninitialised|out_of_bounds", "uninitialised") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -93,7 +93,7 @@ RULE(tile_of_scales, 128) {
     }
     show_scaled(params);
 }
-RULE(scales_of_another_thread, 128) {
+RULE(scales_of_another_thread, 128, "race", "race") {
     begin(params);
     if (thread_index() == 64) {
         mbarrier_wait(mbarrier(0), 0);
@@ -111,7 +111,7 @@ RULE(scales_of_another_thread, 128) {
     mbarrier_wait(mbarrier(2), 0);
     show_scaled(params);
 }
-RULE(copies_after_scaled_products, 128) {
+RULE(copies_after_scaled_products, 128, "race", "race") {
     begin(params);
     if (first()) {
         copy_scales(32);
@@ -135,7 +135,7 @@ RULE(copies_after_scaled_products, 128) {
     observe(3);
     show_scaled(params);
 }
-RULE(tiles_after_copies_of_scales, 128) {
+RULE(tiles_after_copies_of_scales, 128, "race", "in_flight") {
     begin(params);
     if (first()) {
         copy_scales(32, described(1, 16));
@@ -168,9 +168,9 @@ DEVICE void store_scales(const Arguments &params, bool fenced, bool together) {
     }
     show_scaled(params);
 }
-RULE(fence_after_stored_scales, 128) {
+RULE(fence_after_stored_scales, 128, "race|uninitialised", "unfenced") {
     store_scales(params, !WRONG, true);
 }
-RULE(barrier_after_stored_scales, 128) {
+RULE(barrier_after_stored_scales, 128, "race|uninitialised", "unordered|race|uninitialised") {
     store_scales(params, true, !WRONG);
 }

@@ -63,26 +63,26 @@ DEVICE void multiply_stored(const Arguments &params, int halves = 2, u32 instruc
     load_narrow(sums);
     end_narrow(params, sums);
 }
-RULE(wait_for_stores, 128) {
+RULE(wait_for_stores, 128, "race", "race") {
     multiply_stored<!WRONG, true, true, true>(params);
 }
-RULE(fence_after_stores, 128) {
+RULE(fence_after_stores, 128, "race", "race") {
     multiply_stored<true, !WRONG, true, true>(params);
 }
-RULE(products_after_stores, 128) {
+RULE(products_after_stores, 128, "race", "race") {
     multiply_stored<true, true, !WRONG, true>(params);
 }
-RULE(fence_before_a_held_product, 128) {
+RULE(fence_before_a_held_product, 128, "race", "race") {
     multiply_stored<true, true, true, !WRONG>(params);
 }
-RULE(lanes_that_nothing_stored, 128) {
+RULE(lanes_that_nothing_stored, 128, "uninitialised", "uninitialised") {
     multiply_stored<true, true, true, true>(params, WRONG ? 1 : 2);
 }
-RULE(held_rows_across, 128) {
+RULE(held_rows_across, 128, "invalid", "invalid") {
     multiply_stored<true, true, true, true>(params, 2,
                                             instruction_descriptor<half_t, half_t>(128, NARROW, WRONG, false));
 }
-RULE(lanes_of_a_store, 128) {
+RULE(lanes_of_a_store, 128, "out_of_bounds", "tensor") {
     begin(params);
     store_rows(WRONG ? memory() : own_lanes());
     tensor_store_wait();
@@ -91,7 +91,7 @@ RULE(lanes_of_a_store, 128) {
     mbarrier_wait(mbarrier(0), 0);
     finish(params, word(params));
 }
-RULE(columns_of_a_store, 128) {
+RULE(columns_of_a_store, 128, "out_of_bounds", "tensor") {
     begin(params);
     store_rows(own_lanes() + (WRONG ? COLUMNS - 4 : 0));
     tensor_store_wait();
@@ -100,7 +100,7 @@ RULE(columns_of_a_store, 128) {
     mbarrier_wait(mbarrier(0), 0);
     finish(params, word(params));
 }
-RULE(end_with_a_store_on_its_way, 128) {
+RULE(end_with_a_store_on_its_way, 128, "race", "race|in_flight") {
     begin(params);
     store_rows(own_lanes());
     if (!WRONG)
@@ -123,13 +123,13 @@ DEVICE void store_after_a_product(const Arguments &params, int column) {
     load_narrow(sums);
     end_narrow(params, sums);
 }
-RULE(stores_after_sums, 128) {
+RULE(stores_after_sums, 128, "race", "race") {
     store_after_a_product<!WRONG>(params, 0);
 }
-RULE(stores_after_held_rows_were_read, 128) {
+RULE(stores_after_held_rows_were_read, 128, "race", "race") {
     store_after_a_product<!WRONG>(params, NARROW);
 }
-RULE(loads_after_own_stores, 128) {
+RULE(loads_after_own_stores, 128, "race", "race") {
     NarrowSums sums;
     multiply_stored_first(params);
     observe();
@@ -142,7 +142,7 @@ RULE(loads_after_own_stores, 128) {
     tensor_fence_before();
     end_narrow(params, sums);
 }
-RULE(stores_after_own_loads, 128) {
+RULE(stores_after_own_loads, 128, "race", "race|in_flight") {
     NarrowSums sums;
     multiply_stored_first(params);
     observe();
@@ -155,7 +155,7 @@ RULE(stores_after_own_loads, 128) {
     tensor_fence_before();
     end_narrow(params, sums);
 }
-RULE(free_after_stores, 128) {
+RULE(free_after_stores, 128, "race|out_of_bounds", "race") {
     NarrowSums sums;
     multiply_stored_first(params);
     observe();

@@ -47,7 +47,7 @@ DEVICE void show(const Params &params, Sums &sums) {
     finish(params, some);
 }
 
-RULE(fence_before_products, 128) {
+RULE(fence_before_products, 128, "race", "unfenced") {
     Sums sums = {};
     fetch(params);
     wgmma_hold(sums);
@@ -58,7 +58,7 @@ RULE(fence_before_products, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(sums_of_another_shape, 128) {
+RULE(sums_of_another_shape, 128, "race", "in_flight") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -71,7 +71,7 @@ RULE(sums_of_another_shape, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(waits_for_products, 128) {
+RULE(waits_for_products, 128, "race", "in_flight") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -80,7 +80,7 @@ RULE(waits_for_products, 128) {
     wgmma_wait<WRONG ? 1 : 0>();
     show(params, sums);
 }
-RULE(factors_of_a_product, 128) {
+RULE(factors_of_a_product, 128, "race", "unseen") {
     Sums sums = {};
     u32 factors[4] = {0, 0, 0, 0};
     fetch(params);
@@ -94,7 +94,7 @@ RULE(factors_of_a_product, 128) {
     wgmma_hold(factors);
     show(params, sums);
 }
-RULE(groups_of_products, 128) {
+RULE(groups_of_products, 128, "race", "in_flight") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -104,7 +104,7 @@ RULE(groups_of_products, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(rows_of_a_matrix_descriptor, 128) {
+RULE(rows_of_a_matrix_descriptor, 128, "invalid", "results") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -113,7 +113,7 @@ RULE(rows_of_a_matrix_descriptor, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(extent_of_a_matrix, 128) {
+RULE(extent_of_a_matrix, 128, "out_of_bounds", "out_of_bounds") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -122,7 +122,7 @@ RULE(extent_of_a_matrix, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(products_behind_copies, 128) {
+RULE(products_behind_copies, 128, "race", "in_flight") {
     Sums sums = {};
     request(params);
     if (!WRONG)
@@ -134,7 +134,7 @@ RULE(products_behind_copies, 128) {
     mbarrier_wait(full(), 0);
     show(params, sums);
 }
-RULE(fence_before_a_product_reads, 128) {
+RULE(fence_before_a_product_reads, 128, "race", "unfenced") {
     Sums sums = {};
     fetch(params);
     store_shared(tile(0) + thread_index() * 16, word(params));
@@ -147,7 +147,7 @@ RULE(fence_before_a_product_reads, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(barrier_before_a_product_reads, 128) {
+RULE(barrier_before_a_product_reads, 128, "race", "unordered|race") {
     Sums sums = {};
     fetch(params);
     store_shared(tile(0) + (thread_index() ^ 64) * 16, word(params));
@@ -174,7 +174,7 @@ DEVICE void store_and_signal(const Arguments &params, bool fenced, bool together
         mbarrier_arrive(full(2));
     mbarrier_wait(full(2), 0);
 }
-RULE(arrivals_before_a_product_reads, 128) {
+RULE(arrivals_before_a_product_reads, 128, "race", "unordered|race") {
     Sums sums = {};
     store_and_signal(params, true, !WRONG);
     fence(sums);
@@ -183,7 +183,7 @@ RULE(arrivals_before_a_product_reads, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(copies_behind_stores, 128) {
+RULE(copies_behind_stores, 128, "race", "unfenced") {
     Sums sums = {};
     store_and_signal(params, !WRONG, true);
     if (thread_index() == 0) {
@@ -198,7 +198,7 @@ RULE(copies_behind_stores, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(copies_behind_products, 128) {
+RULE(copies_behind_products, 128, "race", "in_flight") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -215,7 +215,7 @@ RULE(copies_behind_products, 128) {
     mbarrier_wait(full(1), 0);
     show(params, sums);
 }
-RULE(warps_of_a_warpgroup, 128) {
+RULE(warps_of_a_warpgroup, 128, "divergent", "divergent") {
     Sums sums = {};
     fetch(params);
     if (!WRONG || thread_index() < 96) {
@@ -226,7 +226,7 @@ RULE(warps_of_a_warpgroup, 128) {
     }
     show(params, sums);
 }
-RULE(commits_of_a_warpgroup, 128) {
+RULE(commits_of_a_warpgroup, 128, "divergent", "divergent") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -237,7 +237,7 @@ RULE(commits_of_a_warpgroup, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(descriptors_of_a_warpgroup, 128) {
+RULE(descriptors_of_a_warpgroup, 128, "divergent", "invalid") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -246,7 +246,7 @@ RULE(descriptors_of_a_warpgroup, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-RULE(lanes_of_a_product, 128) {
+RULE(lanes_of_a_product, 128, "invalid", "invalid") {
     Sums sums = {};
     fetch(params);
     fence(sums);
@@ -256,7 +256,7 @@ RULE(lanes_of_a_product, 128) {
     show(params, sums);
 }
 // The wrong kernel is launched with 64 threads.
-RULE(four_warps_to_a_warpgroup, 128) {
+RULE(four_warps_to_a_warpgroup, 128, "divergent", "divergent", wrong_threads = 64) {
     Sums sums = {};
     fetch(params);
     fence(sums);

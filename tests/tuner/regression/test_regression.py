@@ -40,9 +40,9 @@ def pytest_run(path, number, times, gpu=GPU, **more):
     (path / f"{number:04}.json").write_text(json.dumps(data))
 
 
-def kernel_runs(path, count, first=0, slower=0.0, clock=1.0, gpu=GPU, seed=0):
+def kernel_runs(path, count, first=0, slower=0.0, clock=1.0, gpu=GPU):
     """Runs of a kernel that brings its vendor's time, of one whose control is another benchmark, and of host code."""
-    rng = np.random.default_rng(seed + first)
+    rng = np.random.default_rng(first)
 
     def seconds(us, factor=1.0):
         return us * 1e-6 * clock * factor * float(np.exp(rng.normal(0, 0.004)))

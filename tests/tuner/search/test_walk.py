@@ -162,12 +162,12 @@ ENUMERATED = [
 ]
 
 
-def random_lattice(family, workload, arch, rng, most=1_000_000):
-    """Drop values of coordinates until at most `most` points are left; the minimal Program stays."""
+def random_lattice(family, workload, arch, rng):
+    """Drop values of coordinates until at most a million points are left; the minimal Program stays."""
     kept = {c.name: list(c.values) for c in family.coordinates(workload, arch) if c.name != "level"}
     del kept.get("stream", [])[3:]
     names = list(kept)
-    while np.prod([len(values) for values in kept.values()], dtype=object) > most:
+    while np.prod([len(values) for values in kept.values()], dtype=object) > 1_000_000:
         room = np.array([len(kept[name]) - 1 for name in names], float)
         values = kept[names[rng.choice(len(names), p=room / room.sum())]]
         del values[rng.integers(1, len(values))]

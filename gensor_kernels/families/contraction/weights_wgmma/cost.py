@@ -37,9 +37,8 @@ CONSUMERS = (1, 2, 3)
 PRODUCT_BYTES, LONG_CHUNK, SHORT_CHUNK, FLOAT_CHUNK = 32, 64, 32, 16
 #: Columns that pass through a warp's slab at a time, and bytes of the slab: 16 rows of them in words.
 SLAB_COLUMNS, SLAB_BYTES = 16, 16 * 16 * 4
-#: Registers that a multiplying thread needs in addition to sums and weights, and to the operands of one product out of
-#: the registers at entry.
-OTHER_REGISTERS, PRODUCT_REGISTERS = 56, 34
+#: Registers that a multiplying thread needs in addition to sums and weights.
+OTHER_REGISTERS = 56
 #: Instructions that widen two weights, which one load brings; four of these to a product, and their number; a step's;
 #: a group's of a tile without a multiply-add per sum, and for zeros. Counted in the SASS of ten Programs.
 WIDEN = {("int8", "float16"): 3.0, ("int8", "bfloat16"): 7.0, ("uint4x2", "float16"): 4.0, ("uint4x2", "bfloat16"): 4.0}
