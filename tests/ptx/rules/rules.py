@@ -209,6 +209,12 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tile_of_both_blocks", emulator="uninitialised", executor="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", executor="tensor", blocks=2)
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)
+    yield here("end_of_a_block_that_gets_a_tile", emulator="race", executor="in_flight|ended|transaction", blocks=4)
+    yield here("mbarriers_of_a_tile_for_both_pairs", emulator="deadlock", executor="deadlock", blocks=4)
+    yield here("mbarrier_of_a_copy_of_a_pair", emulator="invalid", executor="invalid", blocks=4)
+    yield here("blocks_of_a_commit", emulator="invalid", executor="invalid", blocks=4)
+    yield here("commit_of_both_pairs", emulator="deadlock", executor="deadlock", blocks=4)
+    yield here("end_of_a_block_that_a_commit_reaches", emulator=UNSEEN, executor="ended", blocks=4)
 
 
 def _scales() -> Iterator[Rule]:

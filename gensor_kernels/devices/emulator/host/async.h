@@ -95,8 +95,8 @@ struct TensorProduct {
 
 // An arrival at an mbarrier once the thread's products up to this number are complete.
 struct TensorCommit {
-    u32 barrier;
-    int blocks, thread;
+    u32 barrier, to; // blocks of the cluster: a bit for each
+    int thread;
     u32 number;
     Site site;
 };

@@ -251,12 +251,16 @@ static Block &peer(const Block &of, int rank, Site site) {
           wanted);
 }
 
-// Instructions of tensor memory: all of a launch are of one block, or of a pair, which is a cluster.
+static int rank_of(const Block &block) {
+    return block.index % machine.request->cluster;
+}
+
+// Instructions of tensor memory: all of a launch are of one block, or of a pair. A cluster has whole pairs.
 static void use_blocks(int blocks, Site site) {
     if (machine.tensor_blocks && machine.tensor_blocks != blocks)
         invalid("instructions of tensor memory of one block and of pairs in one kernel", site);
-    if (blocks == 2 && machine.request->cluster != 2)
-        invalid("an instruction of a pair of blocks in a cluster of other than two", site);
+    if (blocks == 2 && machine.request->cluster % 2)
+        invalid("an instruction of a pair of blocks in a cluster without pairs", site);
     machine.tensor_blocks = blocks;
 }
 
