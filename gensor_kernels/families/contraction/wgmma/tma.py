@@ -46,7 +46,7 @@ def launches(
 ) -> tuple[Launch, ...]:
     """Return the product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction.
 
-    A cluster has ``blocks``, a block ``memory`` bytes of shared memory. ``fetched`` are the rows of each operand's boxes.
+    A cluster has ``blocks``, each with ``memory`` bytes of shared memory. ``fetched`` are the rows of operands' boxes.
     """
     p, e = program.by_name, extents(workload)
     threads = cost.GROUP_THREADS * (p["consumers"] + 1)
