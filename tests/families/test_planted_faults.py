@@ -495,6 +495,7 @@ FAULTS = {
             "turn.parity);\n            if (rank_in_cluster",
         ),
         "no meeting first": ("    meet();\n    return load_shared", "    barrier();\n    return load_shared"),
+        "no wait for the last arrivals": ("turn.parity ^ 1);\n        turn.next();\n    }\n}", "0);\n    }\n}"),
         "rows of the first pair": ("(PAIRS_M - 1) * first_of_pair() + rank", "rank"),
         "another tile in each pair": ("block_index() / (2 * PEERS); within", "block_index() / PEERS; within"),
     },

@@ -214,7 +214,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("mbarrier_of_a_copy_of_a_pair", emulator="invalid", executor="invalid", blocks=4)
     yield here("blocks_of_a_commit", emulator="invalid", executor="invalid", blocks=4)
     yield here("commit_of_both_pairs", emulator="deadlock", executor="deadlock", blocks=4)
-    yield here("end_of_a_block_that_a_commit_reaches", emulator=UNSEEN, executor="ended", blocks=4)
+    yield here("end_of_a_block_that_a_commit_reaches", emulator="race", executor="ended", blocks=4)
 
 
 def _scales() -> Iterator[Rule]:

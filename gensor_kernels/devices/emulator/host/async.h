@@ -101,6 +101,14 @@ struct TensorCommit {
     Site site;
 };
 
+// An arrival of another block's commit, until a thread has waited for its phase or for that of a later commit of the
+// same thread.
+struct CommitArrival {
+    int block, thread;
+    u32 number, barrier, phase;
+    Site site;
+};
+
 // Columns of 16 lanes that a warp loads or stores. `unfenced` and `unreleased` have a bit for each lane of the warp,
 // `time` is that of the last fence, as in now().
 struct TensorMove {
@@ -173,6 +181,8 @@ struct Async {
     int free_registers = 0, launched_registers = 0; // free ones; those per thread at launch, from the exchanges
     std::vector<Thread *> waiting;                  // for registers
     TensorMemory tensor;
+    std::vector<CommitArrival> unseen;
+    u32 committed = 0;
 };
 
 } // namespace emulator

@@ -277,6 +277,23 @@ void mbarrier_expect(u32 address, int bytes, Site site) {
     arrive(barrier, site);
 }
 
+// A thread has waited for all phases of this mbarrier but the current one.
+static void see_commits(std::vector<CommitArrival> &unseen, const MBarrier &barrier) {
+    const std::vector<CommitArrival> before = unseen;
+    const auto over = [&](const CommitArrival &each) {
+        return each.barrier == barrier.address && each.phase < barrier.phase;
+    };
+    unseen.clear();
+    for (const CommitArrival &each : before) {
+        bool left = !over(each);
+        for (const CommitArrival &later : before)
+            left = left && !(over(later) && later.block == each.block && later.thread == each.thread &&
+                             later.number > each.number);
+        if (left)
+            unseen.push_back(each);
+    }
+}
+
 void mbarrier_wait(u32 address, u32 parity, Site site) {
     tick();
     if (parity > 1)
@@ -293,6 +310,8 @@ void mbarrier_wait(u32 address, u32 parity, Site site) {
     WarpAsync &own = warp_async();
     join(own.known, barrier.published);
     own.seen[index] = barrier.observed = barrier.phase;
+    if (!async_state().unseen.empty())
+        see_commits(async_state().unseen, barrier);
     ++count(MBARRIER_WAITS);
 }
 

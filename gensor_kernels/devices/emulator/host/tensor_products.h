@@ -350,9 +350,13 @@ static void complete(Block &block, int warp, size_t which) {
     }
     while (!own.products.empty() && own.products[0].done)
         own.completed = own.products[0].number, own.products.erase(own.products.begin());
+    const u32 number = ++block.async.committed;
     each_receiver(block, commit.to, commit.site, [&](Block &each) {
         for (MBarrier &barrier : each.async.barriers)
             if (barrier.address == commit.barrier) {
+                if (&each != &block)
+                    each.async.unseen.push_back(
+                        {block.index, commit.thread, number, commit.barrier, barrier.phase, commit.site});
                 barrier.gathered[place] = own.completed;
                 count_arrival(barrier, commit.site);
             }
@@ -399,6 +403,10 @@ static bool complete_one() {
 }
 
 static void check_tensor_end(Block &block) {
+    for (const CommitArrival &each : block.async.unseen)
+        fault(RACE,
+              "the block ends, and nothing says that the commit of line %d of block %d has arrived at its mbarrier",
+              each.site.line, each.block);
     for (const std::pair<u32, u32> &each : block.async.tensor.spans)
         fault(INVALID, "the block ends without having freed the %u columns of tensor memory from column %u on",
               each.second, each.first);
