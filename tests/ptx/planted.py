@@ -432,12 +432,13 @@ def _clusters_of_pairs() -> Iterator[Bug]:
     mapped = f'counter, %2, %8;\\n"\n{" " * 17}"  {copy}'
     for first in ("0", "3"):
         yield Bug(f"{mapped}.cta_group::2", f"{mapped}.cta_group::2".replace("%8", first), along_n)
-    yield Bug(f'{mapped}"', f'{mapped}"'.replace("%8", "3"), along_n)
+    received = '"r"(at[4]), "r"(first),\n        "h"((u16)blocks)'
     for before, after in (
         (".multicast::cluster.cta_group::2 [%0]", ".multicast::cluster [%0]"),
         ("[counter], %9; }", "[%2], %9; }"),
-        ('"r"(first), "h"((u16)blocks)', '"r"(first), "h"((u16)(blocks << 1))'),
-        ('"r"(first), "h"((u16)blocks)', '"r"(first), "h"((u16)(blocks & 3))'),
+        (received, received.replace("(first)", "(first | 1)")),
+        (received, received.replace("(u16)blocks", "(u16)(blocks << 1)")),
+        (received, received.replace("(u16)blocks", "(u16)(blocks & 3)")),
         ("[counter], %9; }", "[counter + 8], %9; }"),
     ):
         yield Bug(before, after, along_m)
