@@ -89,11 +89,12 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
     if not {"block_m", "block_n", "block_k"} <= values.keys():
         return common
     m, n, k = values["block_m"], values["block_n"], values["block_k"]
-    across = {1: m + n / 2, 2: m / 2 + n}.get(values.get("cluster", 0), m + n)  # pairs along m share tiles of B
     split = "floats" in family or values.get("instruction") == _SPLIT_FLOATS
     read = element * 1.5 if "floats" in family else element  # three parts of bfloat16 for each float32
-    tensor = family.endswith("tcgen05")
-    received = across if tensor else m + n  # a pair's blocks have half of B each
+    tensor, cluster = family.endswith("tcgen05"), values.get("cluster", 0)
+    received = m + n / 2 if tensor and cluster else m + n  # a pair's blocks have half of B each
+    shared = {1: m + n / 2, 2: m + n / 4, 3: (m + n) / 2} if tensor else {1: m + n / 2, 2: m / 2 + n}
+    across = shared.get(cluster, m + n)  # blocks along m share tiles of B, along n those of A
     return common | {
         "tile": (m, n, k),
         "stages": values.get("stages", 1),

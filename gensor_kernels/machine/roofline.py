@@ -20,6 +20,8 @@ F = np.float32
 SUBCORES = 4
 #: Bytes one SM takes from the L2 per clock (DeepGEMM's model).
 SM_L2_BYTES = 64.0
+#: SMs of a whole GPC, which holds a cluster: Blackwell Ultra has 160 in eight of them (NVIDIA's developer blog).
+GPC_SMS = 20
 #: Share of the data sheet's DRAM bandwidth that streaming kernels reach (4.3 of 4.8 TB/s on an H200).
 DRAM_EFFICIENCY = 0.90
 #: Microseconds of a kernel's own start and end on the device when launches are queued: on an H100 an empty launch takes
@@ -89,10 +91,22 @@ class Terms:
     uneven: np.ndarray | float = 1.0
     #: share of its clock that the chip loses to its power limit while all math pipes are busy; see ``Arch.heat``
     heat: np.ndarray | float = 0.0
+    #: share of the SMs on which clusters of blocks find room; see `clustered`
+    placed: np.ndarray | float = 1.0
 
     def where(self, chosen: np.ndarray) -> Terms:
         """Return the terms of the Programs that a mask (n,) chooses."""
         return Terms(**{name: each[chosen] if np.ndim(each) else each for name, each in vars(self).items()})
+
+
+def clustered(sms: int) -> int:
+    """Return the SMs on which clusters of four blocks find room in the worst case: 136 of a B200's 148.
+
+    How many SMs each GPC lacks is not published. SMs come and go in pairs; a GPC that lacks an odd number of pairs has
+    one that no cluster of four can use.
+    """
+    gpcs = -(-sms // GPC_SMS)
+    return max(sms - 2 * min(gpcs, (gpcs * GPC_SMS - sms) // 2), min(sms, 4))
 
 
 def promised_registers(warps: np.ndarray, arch: Arch) -> np.ndarray:
@@ -199,13 +213,14 @@ def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.nd
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     """Return the predicted seconds per call, float64 (n,), for launches in a queue."""
-    capacity = terms.residents * arch.sms
+    sms = np.asarray(terms.placed, F) * F(arch.sms)
+    capacity = terms.residents * sms
     full = np.floor(terms.blocks / capacity)
     rest = terms.blocks - full * capacity
     residents, active = np.empty((2, len(rest)), dtype=F), np.empty((2, len(rest)), dtype=F)
-    residents[0], active[0] = terms.residents, arch.sms
-    np.maximum(np.ceil(rest * (1 / arch.sms)), 1.0, out=residents[1])
-    np.minimum(rest, arch.sms, out=active[1])
+    residents[0], active[0] = terms.residents, sms
+    np.maximum(np.ceil(rest / sms), 1.0, out=residents[1])
+    np.minimum(rest, sms, out=active[1])
     running = np.stack((capacity, np.maximum(rest, 1.0)))
     total = _total(terms, full, rest, _rounds(terms, arch, residents, active, running))
     # The clock falls as the share of busy math pipes rises: that changes no order among Programs of one instruction.

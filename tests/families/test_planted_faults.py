@@ -15,7 +15,12 @@ from tests.families.lattices import MMA, WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
-from tests.mutator.programs.tcgen05 import rewritten_configurations, scaled_configurations, tcgen05_configurations
+from tests.mutator.programs.tcgen05 import (
+    paired_configurations,
+    rewritten_configurations,
+    scaled_configurations,
+    tcgen05_configurations,
+)
 from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
 
@@ -92,6 +97,10 @@ PROGRAMS = {
     **{
         f"scales, {name}": lambda name=name: configuration(scaled_configurations, name)
         for name in ("mxfp8", "mxfp8 of a pair", "mxfp4, split", "nvfp4", "nvfp4 of a pair")
+    },
+    **{
+        f"tensor memory, {name}": lambda name=name: configuration(paired_configurations, name)
+        for name in ("pairs along m", "pairs along n", "pairs along m, mxfp8")
     },
     "tensor memory, parts": lambda: configuration(rewritten_configurations, "parts of a pair"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
@@ -368,7 +377,7 @@ FAULTS = {
             "if (half == 0)\n                loads.end",
         ),
         "a place that is kept": ("if (half == 1)\n                loads.end();", ""),
-        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);", ""),
         "a buffer given back too early": (
             "multiply(k, !first || k > 0);\n        empty_buffer();",
             "empty_buffer(), multiply(k, !first || k > 0);",
@@ -411,7 +420,7 @@ FAULTS = {
     "tensor memory, pair": {
         "both blocks issue": ("warp == 1 && (!PAIR || rank_in_cluster() == 0)", "warp == 1"),
         "arrivals at the own block": (
-            "mbarrier_arrive_at(sums_empty(place.number), 0);",
+            "mbarrier_arrive_at(sums_empty(place.number), first_of_pair());",
             "mbarrier_arrive(sums_empty(place.number));",
         ),
         "bytes of one block": ("SLOT_BYTES * (PAIR ? 2 : 1)", "SLOT_BYTES"),
@@ -435,7 +444,65 @@ FAULTS = {
             "copy_tensor(tile + box * BOX_BYTES, map, at, full);",
         ),
         "products of one block": ("umma<BLOCKS, A_STORED>", "umma<1, A_STORED>"),
-        "commits to one block": ("umma_commit<BLOCKS>(empty(turn.slot))", "umma_commit<1>(empty(turn.slot))"),
+        "commits to one block": ("umma_commit<BLOCKS>(empty(", "umma_commit<1>(empty("),
+    },
+    "tensor memory, pairs along m": {
+        "tiles for the blocks of a pair": ("return 5u << rank_in_cluster();", "return 3u << first_of_pair();"),
+        "tiles for this block alone": (
+            "return 5u << rank_in_cluster();",
+            "return 1u << (first_of_pair() + rank_in_cluster());",
+        ),
+        "buffers released in one pair": ("(empty(turn.slot), ALL_BLOCKS)", "(empty(turn.slot), blocks_of_pair())"),
+        "buffers released twice in one pair": (
+            "umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);",
+            "umma_commit<BLOCKS>(empty(turn.slot)), umma_commit<BLOCKS>(empty(turn.slot), blocks_of_pair());",
+        ),
+        "sums complete in both pairs": (
+            "(sums_full(place.number), blocks_of",
+            "(sums_full(place.number), ALL_BLOCKS + 0 * blocks_of",
+        ),
+        "sums loaded in the first pair": (
+            "(sums_empty(place.number), first_of_pair())",
+            "(sums_empty(place.number), 0)",
+        ),
+        "bytes of one block": ("SLOT_BYTES * PEERS", "SLOT_BYTES"),
+        "bytes counted in the first pair": ("map, at, full, first_of_pair());", "map, at, full, 0);"),
+        "the first half twice": ("SHARED ? own_pair() * (", "SHARED ? 0 * ("),
+        "halves by the place in a pair": ("SHARED ? own_pair() * (", "SHARED ? rank_in_cluster() * ("),
+        "the other parity": (
+            "turn.parity ^ 1);\n            if (rank_in_cluster",
+            "turn.parity);\n            if (rank_in_cluster",
+        ),
+        "no meeting first": ("    meet();\n    return load_shared", "    barrier();\n    return load_shared"),
+        "no wait for the last arrivals": ("turn.parity ^ 1);\n        turn.next();\n    }\n}", "0);\n    }\n}"),
+        "rows of the first pair": ("(PAIRS_M - 1) * first_of_pair() + rank", "rank"),
+        "another tile in each pair": ("block_index() / (2 * PEERS); within", "block_index() / PEERS; within"),
+    },
+    "tensor memory, pairs along n": {
+        "tiles for all blocks": ("return 5u << rank_in_cluster();", "return 15u;"),
+        "tiles for the other blocks": ("return 5u << rank_in_cluster();", "return 10u >> rank_in_cluster();"),
+        "buffers released by one pair": ("PAIRS ? 2 : 1);", "1);"),
+        "sums complete in the first pair": ("return 3u << first_of_pair();", "return 3u;"),
+        "every block expects": (
+            "if (rank_in_cluster() == 0)\n                mbarrier_expect",
+            "mbarrier_expect",
+        ),
+        "bytes counted by second blocks": ("full, first_of_pair(), blocks_in", "full, first_of_pair() + 1, blocks_in"),
+        "the first half's numbers twice": ("at.a_at[1] += PairedA::first_fetched_row(), ", ""),
+        "the other operand shared": ("PairedTile<TileA, (PAIRS_N > 1)>", "PairedTile<TileA, (PAIRS_M > 1)>"),
+        "no wait for an empty buffer": (
+            "mbarrier_wait(empty(turn.slot), turn.parity ^ 1);\n            if (rank_in_cluster",
+            "if (rank_in_cluster",
+        ),
+        "columns of the first pair": ("(PAIRS_N - 1) * own_pair() * COLUMNS", "0"),
+        "tiles of another cluster": ("grid_size() / (2 * PEERS);", "grid_size() / PEERS;"),
+    },
+    "tensor memory, pairs along m, mxfp8": {
+        "scales reported to the first pair": ("scales_full(buffer), first_of_pair()", "scales_full(buffer), 0"),
+        "scales released in both pairs": (
+            "scales_empty(turn.buffer), blocks_of",
+            "scales_empty(turn.buffer), ALL_BLOCKS + 0 * blocks_of",
+        ),
     },
     "tensor memory, gate of a pair": {
         "the gate twice": ("GATE ? MAP_B + rank_in_cluster() : MAP_B", "MAP_B"),
@@ -510,7 +577,12 @@ FAULTS = {
         "scales past the memory": ("{memory + PLACES * SUM_COLUMNS}", "{memory + MEMORY_COLUMNS - 4}"),
         "scales of another type": ("(u32)(SCALES < 4) << 23", "(u32)(SCALES == 4) << 23"),
         "scales as rows of 128 bytes": ("(u64)(128 >> 4) << 32", "(u64)(1024 >> 4) << 32"),
+<<<<<<< HEAD
         "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
+=======
+        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);", ""),
+>>>>>>> mc
         "buffers that overlap": ("(SECTORS_AT + buffer * SECTORS_BYTES)", "(SECTORS_AT + buffer * 1024)"),
         "scales over the slabs": (
             "SECTORS_AT = SLABS + (EPILOGUE_STAGED ? 256 * WARP_N",
@@ -540,11 +612,11 @@ FAULTS = {
     },
     "scales, nvfp4 of a pair": {
         "an arrival that releases no stores": (
-            "mbarrier_arrive_in_pair(scales_full(buffer))",
+            "mbarrier_arrive_in_pair(scales_full(buffer), first_of_pair())",
             "mbarrier_arrive_at(scales_full(buffer), 0)",
         ),
         "an arrival at the own block": (
-            "mbarrier_arrive_in_pair(scales_full(buffer))",
+            "mbarrier_arrive_in_pair(scales_full(buffer), first_of_pair())",
             "mbarrier_arrive(scales_full(buffer))",
         ),
         "arrivals of one block": (

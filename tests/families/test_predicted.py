@@ -146,6 +146,24 @@ def test_eight_bit_floats_are_predicted_faster_than_widened_ones():
     assert fastest(family, own, arch) < 0.7 * fastest(family, widened, arch)
 
 
+def test_two_pairs_request_less_and_find_fewer_multiprocessors():
+    workload, arch = matmul(8192, 8192, 8192, dtype="float8_e4m3fn", out="bfloat16", trans_b=True), lookup("b200")
+    space = FamilySpace(FAMILIES["contraction_tcgen05"], workload, arch)
+    values = {"block_n": 256, "block_k": 128, "stages": 4, "split_k": 1, "epilogue_staged": 3, "vector_c": 16}
+    program = space.family.starters(workload, arch)[0].replace(**values, min_blocks=1)
+    terms = [space.explain(space.point(program.replace(cluster=cluster))) for cluster in (1, 2, 3)]
+    pair, *twice = terms
+    for two in twice:
+        assert two["l2_bytes"] == pytest.approx(pair["l2_bytes"] * 3 / 4, rel=0.01)
+        assert two["l2_bytes"] * two["arriving"] == pytest.approx(pair["l2_bytes"] * pair["arriving"], rel=0.01)
+        assert two["placed"] == pytest.approx(136 / 148)
+    narrow = program.replace(block_n=128)
+    along_m, along_n = (space.explain(space.point(narrow.replace(cluster=cluster))) for cluster in (2, 3))
+    assert along_n["l2_bytes"] == pytest.approx(along_m["l2_bytes"] * 128 / 160, rel=0.01)
+    [launch] = space.family.launches(program.replace(cluster=2), workload)
+    assert launch.cluster == 4 and [launch.blocks(sms) for sms in (1, 74, 148, 160)] == [4, 68, 136, 160]
+
+
 def test_pairs_request_less_and_gain_where_the_l2_is_the_limit():
     workload = matmul(8192, 8192, 8192, trans_b=True)
     space = FamilySpace(FAMILIES[WGMMA], workload, lookup("h200"))

@@ -424,6 +424,31 @@ def _hold() -> Iterator[Bug]:
               "factors[half * 2] = pair.word[1], factors[half * 2 + 1] = pair.word[0];", floats)  # fmt: skip
 
 
+def _clusters_of_pairs() -> Iterator[Bug]:
+    along_m, along_n, scaled = (f"tcgen05: pairs along {name}" for name in ("m", "n", "m, mxfp8"))
+    for mask in ("3", "to | 3", "to >> 2", "to << 1"):
+        yield Bug('"h"((u16)to)', f'"h"((u16)({mask}))', along_m)
+    copy = "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    mapped = f'counter, %2, %8;\\n"\n{" " * 17}"  {copy}'
+    for first in ("0", "3"):
+        yield Bug(f"{mapped}.cta_group::2", f"{mapped}.cta_group::2".replace("%8", first), along_n)
+    received = '"r"(at[4]), "r"(first),\n        "h"((u16)blocks)'
+    for before, after in (
+        (".multicast::cluster.cta_group::2 [%0]", ".multicast::cluster [%0]"),
+        ("[counter], %9; }", "[%2], %9; }"),
+        (received, received.replace("(first)", "(first | 1)")),
+        (received, received.replace("(u16)blocks", "(u16)(blocks << 1)")),
+        (received, received.replace("(u16)blocks", "(u16)(blocks & 3)")),
+        ("[counter], %9; }", "[counter + 8], %9; }"),
+    ):
+        yield Bug(before, after, along_m)
+    # Nothing else shows that an arrival of the other pair is on its way when a block ends, or that blocks meet.
+    yield Bug("        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);\n        turn.next();", "", along_m)
+    yield Bug("    meet();\n    if (warp == 1)", "    barrier();\n    if (warp == 1)", along_n)
+    arrival = f'there, %0, %1;\\n"\n{" " * 17}"  mbarrier.arrive.release'
+    yield Bug(arrival, arrival.replace("%1", "0"), scaled)
+
+
 def _tensor_memory() -> Iterator[Bug]:
     one, across, both, floats = (
         f"tcgen05: {name}" for name in ("k-contiguous", "n-contiguous", "m-contiguous, split", "rounded floats")
@@ -475,8 +500,8 @@ def _tensor_memory() -> Iterator[Bug]:
             one,
         )
     for mask in (1, 2, 7):
-        yield Bug('"h"((u16)3)', f'"h"((u16){mask})', pair)
-    yield Bug("umma_commit<BLOCKS>(empty(turn.slot));", "", one)
+        yield Bug('"h"((u16)to)', f'"h"((u16){mask})', pair)
+    yield Bug("umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);", "", one)
     # Loads: registers, lanes, columns, and waits.
     narrow = "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
     for right, wrong in (("%0, %1", "%1, %0"), ("%1, %2", "%2, %1"), ("%3, %4", "%4, %3"), ("[%8]", "[%8+8]")):
@@ -614,7 +639,7 @@ def _attention_in_tensor_memory() -> Iterator[Bug]:
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
 _ALL = (
     *(_loads, _stores, _shared, _copies, _matrices, _products, _scaled, _arithmetic),
-    *(*_HOPPER, _copied_masks, _tensor_memory, _tensor_scales, _attention_in_tensor_memory),
+    *(*_HOPPER, _copied_masks, _tensor_memory, _clusters_of_pairs, _tensor_scales, _attention_in_tensor_memory),
 )
 BUGS = [bug for group in _ALL for bug in group()]
 

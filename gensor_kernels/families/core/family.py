@@ -13,7 +13,7 @@ import numpy as np
 from gensor_database.lazy import cached_property
 from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.machine.roofline import Terms, clustered
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.geometry import Geometry
@@ -85,6 +85,8 @@ class Launch:
 
     def blocks(self, sms: int) -> int:
         """Return the blocks to launch on a device of ``sms`` multiprocessors."""
+        # SMs come in pairs, so that pairs of blocks find room wherever two blocks do.
+        sms = clustered(sms) if self.cluster > 2 else sms
         walking = max(self.per_sm * sms // self.cluster, 1) * self.cluster
         return min(self.grid, walking) if self.per_sm else self.grid
 

@@ -18,8 +18,10 @@
 //   scales_descriptor(sptr<u8> scales)               512 bytes one after the other; of a tile with rows of 128 bytes as
 //                                                    copies store them, tensor_descriptor describes a column of 16
 //                                                    bytes
-//   mbarrier_arrive_in_pair(sptr<u64>)               one arrival at the mbarrier of this address in a pair's first
-//                                                    block: releases stores to shared memory, unlike mbarrier_arrive_at
+//   mbarrier_arrive_in_pair(sptr<u64>, int first)    one arrival at the mbarrier of this address in block `first` of
+//   the
+//                                                    cluster: releases stores to shared memory, unlike
+//                                                    mbarrier_arrive_at
 //   mbarrier_wait_in_pair(sptr<u64>, u32 parity)     mbarrier_wait for what threads of both blocks release
 #pragma once
 #include "blackwell.cuh"
@@ -65,10 +67,11 @@ template <int BLOCKS>
 DEVICE void tensor_copy_scales(u32 to, u64 from) {
     asm volatile("tcgen05.cp.cta_group::%2.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(from), "n"(BLOCKS) : "memory");
 }
-DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier) {
+DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier, int first = 0) {
     asm volatile("{ .reg .b32 there;\n"
-                 "  mapa.shared::cluster.u32 there, %0, 0;\n"
-                 "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier.address)
+                 "  mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier.address),
+                 "r"(first)
                  : "memory");
 }
 DEVICE void mbarrier_wait_in_pair(sptr<u64> barrier, u32 parity) {

@@ -31,6 +31,7 @@ def configurations() -> list[Configuration]:
         *wgmma.floats_configurations(),
         *wgmma.weights_configurations(),
         *tcgen05.tcgen05_configurations(),
+        *tcgen05.paired_configurations(),
         *tcgen05.scaled_configurations(),
         *tcgen05.rewritten_configurations(),
         *wgmma.prepared_wgmma_configurations(),

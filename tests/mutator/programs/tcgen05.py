@@ -51,6 +51,32 @@ def tcgen05_configurations() -> list[Configuration]:
     ]
 
 
+def paired_configurations() -> list[Configuration]:
+    """Two pairs along m and along n: both layouts of both operands, all store routes, a split, a gate, normalised rows,
+    scales per block and those of a block-scaled format, and parts of floats."""
+    nt, nn = matmul(512, 256, 256, trans_b=True), matmul(512, 256, 256)
+    tn = matmul(512, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
+    eight = matmul(512, 256, 512, dtype="float8_e4m3fn", out="bfloat16", trans_b=True)
+    norm, scaled = with_norm("layernorm", matmul(255, 255, 256, trans_b=True), 2), block_scaled(256, 256, 512)
+    along_m, along_n = {"cluster": 2}, {"cluster": 3}
+    return [
+        _tcgen05("pairs along m", nt, **along_m, block_n=32, raster=2),
+        _tcgen05("pairs along n", nt, **along_n, block_n=32, block_k=128, stages=3),
+        _tcgen05("pairs along m, n-contiguous, copies", nn, **along_m, block_n=128, epilogue_staged=3),
+        _tcgen05("pairs along n, m-contiguous, split", tn, **along_n, block_n=128, split_k=3),
+        _tcgen05("pairs along m, 8-bit floats", eight, **along_m, block_n=96, block_k=128, stages=3),
+        _tcgen05("pairs along n, 8-bit floats, copies", eight, **along_n, block_n=64, block_k=256, epilogue_staged=3),
+        _tcgen05("pairs along m, gate", gated("reglu", 256, 128, 256), **along_m, block_n=64),
+        _tcgen05("pairs along n, gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), **along_n, block_n=32),
+        _tcgen05("pairs along n, normalised", norm, **along_n, block_n=64, vector_c=2, epilogue_fixed=0),
+        _tcgen05("pairs along m, scales of blocks", scaled, **along_m, block_n=96, block_k=128, consumers=2),
+        _tcgen05(
+            "pairs along n, nvfp4", formatted(256, 256, 576, "nvfp4"), **along_n, block_k=256, block_n=160, split_k=2
+        ),
+        _tcgen05("pairs along m, mxfp8", formatted(256, 256, 640, "mxfp8"), **along_m, block_k=128, block_n=32),
+    ]
+
+
 def scaled_configurations() -> list[Configuration]:
     """Both operands in every block-scaled format, one to four words of scales to a step, by one block and pairs, split,
     with room for the sums of one tile or of two."""
@@ -82,6 +108,8 @@ def rewritten_configurations() -> list[Configuration]:
         _tcgen05("packed pixels of a pair", packed, "packed_tcgen05", block_n=32, vector_c=2, cluster=1),
         _tcgen05("parts, split", floats, "floats_tcgen05", block_n=16, split_k=2, vector_c=4),
         _tcgen05("parts of a pair", fused, "floats_tcgen05", block_n=32, cluster=1, raster=2),
+        _tcgen05("parts of pairs along n", fused, "floats_tcgen05", block_n=32, cluster=3, vector_c=4),
+        _tcgen05("turned, pairs along m", turned, "aligned_tcgen05", block_k=128, cluster=2),
         _tcgen05("parts of pixels, pair", last, "floats_tcgen05", block_n=32, cluster=1, vector_c=4),
         _tcgen05("parts of pixels as columns", first, "floats_tcgen05", block_n=32, cluster=1, vector_c=4),
     ]

@@ -58,13 +58,14 @@ class Rule:
 
 
 #: A kernel's head: its name, threads, the faults by emulator and executor, and further fields of a Rule.
-HEAD = re.compile(r'^(PAIR_)?RULE\((\w+), (\d+), "(.*?)", "(.*?)"(.*)\) {$', re.MULTILINE)
+BLOCKS = {"": 1, "PAIR_": 2, "PAIRS_": 4}
+HEAD = re.compile(r'^(PAIRS?_)?RULE\((\w+), (\d+), "(.*?)", "(.*?)"(.*)\) {$', re.MULTILINE)
 
 
 def _rules() -> Iterator[Rule]:
     for path in sorted(HERE.glob("*.cu")):
         for pair, name, threads, emulator, executor, more in HEAD.findall(path.read_text(encoding="utf-8")):
-            fields = {"blocks": 2 if pair else 1, "threads": int(threads)}
+            fields = {"blocks": BLOCKS[pair], "threads": int(threads)}
             fields |= {key: int(value) for key, value in re.findall(r"(\w+) = (\d+)", more)}
             yield Rule(name, path.name, emulator, executor, **fields)
 

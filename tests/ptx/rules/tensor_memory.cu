@@ -538,3 +538,82 @@ RULE(pair_without_a_cluster, 32, "invalid", "tensor") {
     tensor_free<WRONG ? 2 : 1, 64>(memory());
     finish(params, word(params));
 }
+
+// ---- two pairs of blocks: block 0 copies a tile, or commits, to both pairs
+
+// There is room for the results of two blocks.
+DEVICE void finish_two(const Params &params) {
+    if (block_index() < 2)
+        finish(params, word(params));
+}
+// The last step of the first block of the other pair, which ends at once where the rule is broken.
+template <bool WRONG>
+DEVICE void leave_or_wait(int i) {
+    if (!WRONG && first() && block_index() == 2)
+        mbarrier_wait(mbarrier(i), 0);
+}
+PAIRS_RULE(end_of_a_block_that_gets_a_tile, 128, "race", "in_flight|ended|transaction") {
+    make_mbarriers<2>();
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    if (first() && block_index() % 2 == 0)
+        mbarrier_expect(mbarrier(0), BOX);
+    cluster_barrier();
+    if (first() && block_index() == 0) {
+        copy_tensor_to_pairs(tile(0), params.a_map, at, mbarrier(0), 0, 5);
+        mbarrier_wait(mbarrier(0), 0);
+    }
+    leave_or_wait<WRONG>(0);
+    finish_two(params);
+}
+PAIRS_RULE(mbarriers_of_a_tile_for_both_pairs, 128, "deadlock", "deadlock") {
+    make_mbarriers<2>();
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    if (first() && block_index() % 2 == 0)
+        mbarrier_expect(mbarrier(0), BOX);
+    cluster_barrier();
+    if (first() && block_index() == 0)
+        copy_tensor_to_pairs(tile(0), params.a_map, at, mbarrier(0), WRONG ? 1 : 0, 10);
+    if (first() && block_index() % 2 == 0)
+        mbarrier_wait(mbarrier(0), 0);
+    cluster_barrier();
+    finish_two(params);
+}
+PAIRS_RULE(mbarrier_of_a_copy_of_a_pair, 128, "invalid", "invalid") {
+    make_mbarriers<2>();
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    if (first() && block_index() == 2) {
+        mbarrier_expect(mbarrier(0), BOX);
+        copy_tensor_of_pair(tile(0), params.a_map, at, mbarrier(0), WRONG ? 0 : 2);
+        mbarrier_wait(mbarrier(0), 0);
+    }
+    cluster_barrier();
+    finish_two(params);
+}
+PAIRS_RULE(blocks_of_a_commit, 128, "invalid", "invalid") {
+    make_mbarriers<2>();
+    if (first() && block_index() == 0)
+        umma_commit<2>(mbarrier(1), WRONG ? 16 : 15);
+    if (first())
+        mbarrier_wait(mbarrier(1), 0);
+    cluster_barrier();
+    finish_two(params);
+}
+PAIRS_RULE(commit_of_both_pairs, 128, "deadlock", "deadlock") {
+    make_mbarriers<2>();
+    if (first() && block_index() == 0)
+        umma_commit<2>(mbarrier(1), WRONG ? 3 : 15);
+    if (first())
+        mbarrier_wait(mbarrier(1), 0);
+    cluster_barrier();
+    finish_two(params);
+}
+PAIRS_RULE(end_of_a_block_that_a_commit_reaches, 128, "race", "ended") {
+    make_mbarriers<2>();
+    if (first() && block_index() == 0) {
+        umma_commit<2>(mbarrier(1), 5);
+        mbarrier_wait(mbarrier(1), 0);
+    }
+    cluster_barrier(); // says nothing about the arrival in block 2
+    leave_or_wait<WRONG>(1);
+    finish_two(params);
+}

@@ -3,9 +3,11 @@
 #pragma once
 #define MAPPED
 #include "rules.cuh"
+#include "blackwell_clusters.cuh"
 #include "blackwell_scales.cuh"
 
 #define PAIR_RULE(name, threads, ...) RULE_OF(CLUSTERED_KERNEL, name, threads, 1, 2)
+#define PAIRS_RULE(name, threads, ...) RULE_OF(CLUSTERED_KERNEL, name, threads, 1, 4)
 
 constexpr int BOX = 8192, COLUMNS = 64;
 

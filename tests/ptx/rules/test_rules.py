@@ -46,5 +46,5 @@ def test_blocks_that_wait_for_one_another_are_resident_together(by):
 
 def test_every_kernel_has_a_rule():
     text = "".join(path.read_text() for path in HERE.glob("*.cu"))
-    kernels = set(re.findall(r"^(?:PAIR_)?RULE\((\w+),", text, flags=re.MULTILINE))
+    kernels = set(re.findall(r"^(?:PAIR_|PAIRS_)?RULE\((\w+),", text, flags=re.MULTILINE))
     assert kernels == {rule.name for rule in RULES}

@@ -95,9 +95,17 @@ struct TensorProduct {
 
 // An arrival at an mbarrier once the thread's products up to this number are complete.
 struct TensorCommit {
-    u32 barrier;
-    int blocks, thread;
+    u32 barrier, to; // blocks of the cluster: a bit for each
+    int thread;
     u32 number;
+    Site site;
+};
+
+// An arrival of another block's commit, until a thread has waited for its phase or for that of a later commit of the
+// same thread.
+struct CommitArrival {
+    int block, thread;
+    u32 number, barrier, phase;
     Site site;
 };
 
@@ -173,6 +181,8 @@ struct Async {
     int free_registers = 0, launched_registers = 0; // free ones; those per thread at launch, from the exchanges
     std::vector<Thread *> waiting;                  // for registers
     TensorMemory tensor;
+    std::vector<CommitArrival> unseen;
+    u32 committed = 0;
 };
 
 } // namespace emulator

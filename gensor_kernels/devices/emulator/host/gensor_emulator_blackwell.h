@@ -30,15 +30,15 @@ template <int BLOCKS>
 DEVICE void tensor_copy_scales(u32 to, u64 from, CALLER) {
     emulator::tensor_copy_scales(BLOCKS, to, from, site);
 }
-DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier, CALLER) {
-    emulator::mbarrier_arrive_at(barrier.address, 0, false, site);
+DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier, int first = 0, CALLER) {
+    emulator::mbarrier_arrive_at(barrier.address, first, false, site);
 }
 DEVICE void mbarrier_wait_in_pair(sptr<u64> barrier, u32 parity, CALLER) {
     emulator::mbarrier_wait(barrier.address, parity, site);
 }
 template <int BLOCKS>
-DEVICE void umma_commit(sptr<u64> barrier, CALLER) {
-    emulator::tensor_commit(BLOCKS, barrier.address, site);
+DEVICE void umma_commit(sptr<u64> barrier, u32 to = 3, CALLER) {
+    emulator::tensor_commit(BLOCKS, barrier.address, to, site);
 }
 template <int COLUMNS, class T>
 DEVICE void tensor_load(T (&d)[COLUMNS / 2], u32 from, CALLER) {
@@ -70,10 +70,17 @@ DEVICE void tensor_store_pairs(const u32 (&d)[COLUMNS / 2], u32 to, CALLER) {
 DEVICE void tensor_store_wait(CALLER) {
     emulator::tensor_store_wait(site);
 }
-DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
-    emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::OF_PAIR, site);
+DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, int first = 0,
+                                CALLER) {
+    const u32 here = emulator::OF_PAIR | emulator::ONLY_HERE | (u32)first * emulator::FIRST;
+    emulator::copy_tensor(to.address, &map, barrier.address, at, here, site);
+}
+DEVICE void copy_tensor_to_pairs(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, int first,
+                                 u32 blocks, CALLER) {
+    const u32 there = emulator::OF_PAIR | blocks | (u32)first * emulator::FIRST;
+    emulator::copy_tensor(to.address, &map, barrier.address, at, there, site);
 }
 DEVICE void copy_pixels_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2],
                                 sptr<u64> barrier, CALLER) {
-    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, emulator::OF_PAIR, site);
+    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, emulator::OF_PAIR | emulator::ONLY_HERE, site);
 }

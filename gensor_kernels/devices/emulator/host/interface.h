@@ -97,8 +97,9 @@ void cluster_begin(CALLER);
 void prefetch_map(const void *map, Site site);
 void mbarrier_expect(u32 address, int bytes, Site site);
 void mbarrier_wait(u32 address, u32 parity, Site site);
-// `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE.
-constexpr u32 ONLY_HERE = 1u << 16, OF_PAIR = 1u << 17; // the latter: the pair's first block counts the bytes
+// `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE. OF_PAIR: the mbarrier is that of
+// block blocks / FIRST, or of the block that has its place in the pair of a receiver.
+constexpr u32 ONLY_HERE = 1u << 16, OF_PAIR = 1u << 17, FIRST = 1u << 20;
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site);
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site);
 void store_tensor(const void *map, u32 from, const int *at, Site site);
@@ -125,7 +126,8 @@ void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 ins
 // A is in tensor memory, from column `a` on.
 void tensor_multiply_held(int blocks, GroupElement kind, u32 d, u32 a, u64 b, u32 instruction, bool kept, Site site);
 void tensor_copy_scales(int blocks, u32 to, u64 from, Site site);
-void tensor_commit(int blocks, u32 barrier, Site site);
+// `to`: a bit for each block of the cluster at whose mbarrier the commit of a pair arrives.
+void tensor_commit(int blocks, u32 barrier, u32 to, Site site);
 // How the registers of a move are spread over the lanes of a warp: PTX ISA's 16x256b, 16x128b.
 enum MoveShape { MOVE_256B, MOVE_128B };
 void tensor_load(u32 *d, int columns, u32 from, Site site);

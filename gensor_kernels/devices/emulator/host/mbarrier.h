@@ -251,12 +251,16 @@ static Block &peer(const Block &of, int rank, Site site) {
           wanted);
 }
 
-// Instructions of tensor memory: all of a launch are of one block, or of a pair, which is a cluster.
+static int rank_of(const Block &block) {
+    return block.index % machine.request->cluster;
+}
+
+// Instructions of tensor memory: all of a launch are of one block, or of a pair. A cluster has whole pairs.
 static void use_blocks(int blocks, Site site) {
     if (machine.tensor_blocks && machine.tensor_blocks != blocks)
         invalid("instructions of tensor memory of one block and of pairs in one kernel", site);
-    if (blocks == 2 && machine.request->cluster != 2)
-        invalid("an instruction of a pair of blocks in a cluster of other than two", site);
+    if (blocks == 2 && machine.request->cluster % 2)
+        invalid("an instruction of a pair of blocks in a cluster without pairs", site);
     machine.tensor_blocks = blocks;
 }
 
@@ -271,6 +275,23 @@ void mbarrier_expect(u32 address, int bytes, Site site) {
     MBarrier &barrier = find_mbarrier(async_state(), address, site);
     announce(barrier, bytes, site);
     arrive(barrier, site);
+}
+
+// A thread has waited for all phases of this mbarrier but the current one.
+static void see_commits(std::vector<CommitArrival> &unseen, const MBarrier &barrier) {
+    const std::vector<CommitArrival> before = unseen;
+    const auto over = [&](const CommitArrival &each) {
+        return each.barrier == barrier.address && each.phase < barrier.phase;
+    };
+    unseen.clear();
+    for (const CommitArrival &each : before) {
+        bool left = !over(each);
+        for (const CommitArrival &later : before)
+            left = left && !(over(later) && later.block == each.block && later.thread == each.thread &&
+                             later.number > each.number);
+        if (left)
+            unseen.push_back(each);
+    }
 }
 
 void mbarrier_wait(u32 address, u32 parity, Site site) {
@@ -289,6 +310,8 @@ void mbarrier_wait(u32 address, u32 parity, Site site) {
     WarpAsync &own = warp_async();
     join(own.known, barrier.published);
     own.seen[index] = barrier.observed = barrier.phase;
+    if (!async_state().unseen.empty())
+        see_commits(async_state().unseen, barrier);
     ++count(MBARRIER_WAITS);
 }
 

@@ -215,17 +215,21 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
     if (pixels)
         check_pixels(map, copy);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += rows_of(map) * 8;
-    if (blocks == OF_PAIR)
+    const bool of_pair = blocks & OF_PAIR;
+    if (of_pair)
         use_blocks(2, copy.site);
-    if (blocks == ONLY_HERE || blocks == OF_PAIR) {
-        Block &home = blocks == OF_PAIR ? peer(*current->block, 0, copy.site) : *current->block;
-        return request_for(*current->block, home, copy, barrier);
-    }
-    if (!blocks || blocks >> machine.request->cluster)
+    const int own = rank_of(*current->block), first = (int)(blocks / FIRST);
+    if (of_pair && blocks & ONLY_HERE && first / 2 != own / 2)
+        invalid("a tensor copy whose mbarrier is in another pair", copy.site);
+    const u32 to = blocks & ONLY_HERE ? 1u << own : blocks & (ONLY_HERE - 1);
+    if (!to || to >> machine.request->cluster)
         invalid("a tensor copy for no block, or for blocks that the cluster does not have", copy.site);
-    for (int rank = 0; blocks >> rank; ++rank)
-        if (blocks >> rank & 1)
-            request_for(peer(*current->block, rank, copy.site), peer(*current->block, rank, copy.site), copy, barrier);
+    for (int rank = 0; to >> rank; ++rank)
+        if (to >> rank & 1) {
+            Block &there = peer(*current->block, rank, copy.site);
+            Block &home = of_pair ? peer(there, (rank & ~1) | (first & 1), copy.site) : there;
+            request_for(there, home, copy, barrier);
+        }
 }
 
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site) {

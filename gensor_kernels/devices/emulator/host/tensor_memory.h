@@ -39,10 +39,14 @@ void tensor_fence_after() {
 
 // ---- allocation
 
+// The rank in its cluster of the first block of a block's pair.
+static int first_of_pair(const Block &block) {
+    return rank_of(block) & ~1;
+}
 template <class Act>
 static void each_block(const Block &block, int blocks, Site site, Act act) {
-    for (int rank = 0; rank < blocks; ++rank)
-        act(blocks == 1 ? const_cast<Block &>(block) : peer(block, rank, site));
+    for (int i = 0; i < blocks; ++i)
+        act(blocks == 1 ? const_cast<Block &>(block) : peer(block, first_of_pair(block) + i, site));
 }
 
 // All lanes of a warp meet, of a pair those of a warp of each block with an equal `value`. The last one acts for all;
@@ -57,7 +61,7 @@ static void act_together(Operation operation, int blocks, u32 value, Site site, 
     if (!own.waiting.empty())
         invalid("a second warp of a block at an instruction of a pair", site);
     TensorMeeting &other =
-        blocks == 1 ? own : peer(*current->block, !(current->block->index % 2), site).async.tensor.meeting;
+        blocks == 1 ? own : peer(*current->block, rank_of(*current->block) ^ 1, site).async.tensor.meeting;
     if (blocks == 2 && other.waiting.empty()) {
         own.operation = operation, own.value = value, own.waiting.push_back(current);
         wait_at(operation, site);
@@ -77,7 +81,8 @@ static void make_memory(Block &block) {
     if (!tensor.columns.empty())
         return;
     tensor.columns.resize(COLUMNS), tensor.words.resize(LANES * COLUMNS);
-    const TensorMemory &first = machine.tensor_blocks == 1 ? tensor : peer(block, 0, Site{"", 0}).async.tensor;
+    const bool alone = machine.tensor_blocks == 1;
+    const TensorMemory &first = alone ? tensor : peer(block, first_of_pair(block), Site{"", 0}).async.tensor;
     tensor.mask = &first == &tensor ? COLUMNS / 2 + 32 * (next_random() % 8) : first.mask; // no kernel may expect 0
 }
 

@@ -326,6 +326,13 @@ void tensor_copy_scales(int blocks, u32 to, u64 from, Site site) {
     issue(copy, 4);
 }
 
+template <class Act>
+static void each_receiver(const Block &block, u32 to, Site site, Act act) {
+    for (int rank = 0; to >> rank; ++rank)
+        if (to >> rank & 1)
+            act(peer(block, rank, site));
+}
+
 // All earlier products of the thread are complete: they have read their tiles, and the mbarrier publishes up to which
 // number the warp has no unfinished products.
 static void complete(Block &block, int warp, size_t which) {
@@ -343,24 +350,32 @@ static void complete(Block &block, int warp, size_t which) {
     }
     while (!own.products.empty() && own.products[0].done)
         own.completed = own.products[0].number, own.products.erase(own.products.begin());
-    each_block(block, commit.blocks, commit.site, [&](Block &each) {
+    const u32 number = ++block.async.committed;
+    each_receiver(block, commit.to, commit.site, [&](Block &each) {
         for (MBarrier &barrier : each.async.barriers)
             if (barrier.address == commit.barrier) {
+                if (&each != &block)
+                    each.async.unseen.push_back(
+                        {block.index, commit.thread, number, commit.barrier, barrier.phase, commit.site});
                 barrier.gathered[place] = own.completed;
                 count_arrival(barrier, commit.site);
             }
     });
 }
 
-void tensor_commit(int blocks, u32 barrier, Site site) {
+void tensor_commit(int blocks, u32 barrier, u32 to, Site site) {
     tick();
     use_blocks(blocks, site);
     Block &block = *current->block;
     prepare_async(block);
-    each_block(block, blocks, site, [&](Block &each) { find_mbarrier(each.async, barrier, site); });
+    if (blocks == 1)
+        to = 1u << rank_of(block);
+    if (!to || to >> machine.request->cluster)
+        invalid("a commit to no block, or to blocks that the cluster does not have", site);
+    each_receiver(block, to, site, [&](Block &each) { find_mbarrier(each.async, barrier, site); });
     tensor_fence_before();
     WarpAsync &own = warp_async();
-    own.commits.push_back({barrier, blocks, current->index, own.multiplied, site});
+    own.commits.push_back({barrier, to, current->index, own.multiplied, site});
     if (machine.request->early)
         complete(block, current->warp(), own.commits.size() - 1);
 }
@@ -388,6 +403,10 @@ static bool complete_one() {
 }
 
 static void check_tensor_end(Block &block) {
+    for (const CommitArrival &each : block.async.unseen)
+        fault(RACE,
+              "the block ends, and nothing says that the commit of line %d of block %d has arrived at its mbarrier",
+              each.site.line, each.block);
     for (const std::pair<u32, u32> &each : block.async.tensor.spans)
         fault(INVALID, "the block ends without having freed the %u columns of tensor memory from column %u on",
               each.second, each.first);

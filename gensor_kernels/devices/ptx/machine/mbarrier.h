@@ -42,11 +42,13 @@ struct Departure {
     std::vector<u8> box;
     u32 reads, writes; // operations in order.h
 };
-// An arrival of another block's thread, until a thread of this block has seen its phase end.
+// An arrival of another block's thread, or of a commit by it, until a thread of this block has seen its phase end. A
+// thread's commits, which are numbered, arrive in a block in their order.
 struct Visit {
     const Thread *thread;
     u32 mbarrier, tick;
     u64 phase;
+    u32 commit = 0;
 };
 struct Traffic {
     std::vector<Mbarrier> mbarriers;
@@ -180,8 +182,14 @@ void observed(Block &block, Mbarrier &m) {
         else
             arrivals[left++] = each;
     arrivals.resize(left, Arrival{});
-    std::erase_if(block.traffic->visits,
-                  [&](const Visit &each) { return each.mbarrier == m.address && each.phase < m.phase; });
+    std::vector<Visit> &visits = block.traffic->visits;
+    const auto over = [&](const Visit &each) { return each.mbarrier == m.address && each.phase < m.phase; };
+    for (const Visit &seen : std::vector<Visit>(visits))
+        if (seen.commit && over(seen))
+            std::erase_if(visits, [&](const Visit &each) {
+                return each.thread == seen.thread && each.commit && each.commit < seen.commit;
+            });
+    std::erase_if(visits, over);
 }
 // Begin the next phase if this one is complete; threads that wait for it continue.
 void settle(Block &block, Mbarrier &m) {

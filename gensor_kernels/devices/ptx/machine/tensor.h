@@ -229,10 +229,11 @@ void check_traffic(Block &block) {
             fault("transaction", "block %u ends while its mbarrier at %#x expects %lld bytes", block.index,
                   each.address, (long long)each.bytes);
     for (const Visit &each : traffic.visits)
-        if (each.thread->order.clustered <= each.tick)
+        if (each.commit || each.thread->order.clustered <= each.tick)
             fault("ended",
-                  "block %u ends, and nothing says that thread %u of block %u has arrived at its mbarrier at %#x",
-                  block.index, each.thread->index, each.thread->block->index, each.mbarrier);
+                  "block %u ends, and nothing says that %sthread %u of block %u has arrived at its mbarrier at %#x",
+                  block.index, each.commit ? "a commit of " : "", each.thread->index, each.thread->block->index,
+                  each.mbarrier);
     for (Departure &each : traffic.departures) {
         if (!each.waited)
             fault("in_flight", "block %u ends while a copy from %#llx reads its shared memory", block.index,

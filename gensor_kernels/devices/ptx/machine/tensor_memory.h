@@ -46,6 +46,7 @@ struct TensorMemory {
         Known before = nullptr;
     };
     std::deque<Work> work;
+    u32 commits = 0;
 };
 
 namespace {

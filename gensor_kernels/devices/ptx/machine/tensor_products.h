@@ -296,8 +296,11 @@ void deliver_commit(Block &block, size_t place) {
         }
         if (Causality *causality = commit.issuer->causality)
             causality->publish_tensor(commit.issuer->slot, uses, operations, commit.before, keys);
+        const u32 number = ++tensor.commits;
         for (const auto &[target, address] : commit.mbarriers) {
             Mbarrier &m = *found_mbarrier(*target, address);
+            if (target != &block)
+                target->traffic->visits.push_back({commit.issuer, address, ticks, m.phase, number});
             m.pending--;
             settle(*target, m);
         }

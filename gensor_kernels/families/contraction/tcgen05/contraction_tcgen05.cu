@@ -11,6 +11,8 @@
 // PAIR   the two blocks of a cluster multiply as one: 256 rows, of which each block has 128, by BLOCK_N columns, of
 // which
 //        each block fetches one half. A thread of the first block issues all products.
+// PAIRS  a cluster has two pairs, side by side along m or n, which fetch tiles of B or A for each other
+// (tcgen05_pairs.cuh).
 // PARTS 3  floats are multiplied as three bfloat16 parts each (float_parts.cuh): products form short sums, which the
 //        storing warps add to sums in registers. Tensor memory has four of them.
 // BLOCK_SCALED  so are products of 8-bit floats: each step has a short sum, which is added times its scales. Eight
@@ -47,6 +49,7 @@
 #pragma parameter STAGES 4          // shared buffers
 #pragma parameter CONSUMERS 1       // times four warps that store: each has 32 rows, or with 2 of them 16
 #pragma parameter PAIR 0            // 1: two blocks adjacent along m multiply as one
+#pragma parameter PAIRS 0           // 1: two pairs along m share tiles of B; 2: along n, tiles of A
 #pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them
 #pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
 #pragma parameter STORE_COPIES 0    // 1: through shared memory, by tensor copies
@@ -62,7 +65,7 @@ constexpr int TILES_M = 1; // 16 rows of a warp at a time
 #include "tma_recompute.cuh"
 #endif
 #include "tma_store.cuh"
-#include "tma_walk.cuh"
+#include "tcgen05_pairs.cuh"
 #include "norm.cuh"
 #include "tcgen05_short_sums.cuh"
 #if ROW_SCALES
@@ -96,13 +99,13 @@ DEVICE sptr<u32> memory_address() {
     return (shared_base().as<u64>() + (2 * STAGES + 2 * PLACES)).as<u32>();
 }
 
-// Initializes the mbarriers, in one thread. A commit arrives at each empty buffer and at complete sums once, in both
-// blocks of a pair; the storing warps of both arrive at the sums of the first, and those that copy scales at its
-// scales.
+// Initializes the mbarriers, in one thread. A commit arrives at complete sums once, in both blocks of a pair, and at
+// each empty buffer in all blocks of the cluster; the storing warps of both arrive at the sums of the first, and those
+// that copy scales at its scales.
 DEVICE void make_barriers() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
         mbarrier_init(full(slot), 1);
-        mbarrier_init(empty(slot), 1);
+        mbarrier_init(empty(slot), PAIRS ? 2 : 1);
     }
     UNROLL for (int place = 0; place < PLACES; ++place) {
         mbarrier_init(sums_full(place), 1);
@@ -171,7 +174,7 @@ struct Products {
             tensor_fence_after();
     }
     MEMBER void end_sums() {
-        umma_commit<BLOCKS>(sums_full(place.number));
+        umma_commit<BLOCKS>(sums_full(place.number), blocks_of_pair());
         place.next();
     }
     // Multiplies box `part_a` of A by box `part_b` of B, from element k of each on: one product of a step.
@@ -208,7 +211,7 @@ struct Products {
         empty_buffer();
 #endif
     }
-    MEMBER void empty_buffer() const { umma_commit<BLOCKS>(empty(turn.slot)); }
+    MEMBER void empty_buffer() const { umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS); }
     MEMBER void multiply_tile(int steps) {
         if constexpr (!SHORT_PLACES)
             begin_sums();
@@ -269,7 +272,7 @@ struct Loads {
         warp_barrier();
         if ((thread_index() & 31) == 0) {
             if constexpr (PAIR)
-                mbarrier_arrive_at(sums_empty(place.number), 0);
+                mbarrier_arrive_at(sums_empty(place.number), first_of_pair());
             else
                 mbarrier_arrive(sums_empty(place.number));
         }
@@ -366,7 +369,7 @@ DEVICE void compute_tiles(const MappedParams &params, u32 memory) {
 }
 
 #if PAIR
-#define TCGEN05_KERNEL(name) CLUSTERED_KERNEL(name, MappedParams, THREADS, MIN_BLOCKS, PEERS)
+#define TCGEN05_KERNEL(name) CLUSTERED_KERNEL(name, MappedParams, THREADS, MIN_BLOCKS, (PAIRS ? 2 * PEERS : PEERS))
 #else
 #define TCGEN05_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
 #endif

@@ -11,8 +11,8 @@ from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_parts
 from gensor_kernels.families.contraction.norm import norm_parts
 from gensor_kernels.families.contraction.problem import SECTOR, Extents, extents
-from gensor_kernels.families.contraction.wgmma import cluster
 from gensor_kernels.families.contraction.wgmma import column as wgmma
+from gensor_kernels.families.contraction.wgmma.cluster import cluster_parts, of_operands
 from gensor_kernels.families.contraction.wgmma.cost import (
     EXPOSED,
     INTEGERS,
@@ -30,10 +30,11 @@ from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_pa
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
-from gensor_kernels.machine.roofline import SUBCORES
+from gensor_kernels.machine.roofline import SUBCORES, clustered
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PACKED, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
+from . import cluster
 from . import column as own_column
 
 KINDS = {
@@ -102,11 +103,6 @@ def storing_warps(v: Values | Columns) -> Numbers:
     return 4 * v["consumers"]
 
 
-def blocks(v: Mapping[str, Numbers]) -> Numbers:
-    """Return the blocks that multiply as one: 2 or 1."""
-    return cluster.pair(v, "m")
-
-
 def together(e: Extents) -> int:
     """Return the values of k that are one element in memory."""
     return round(1 / min(e.bytes_b, 1))
@@ -135,7 +131,7 @@ def places(v: Mapping[str, Numbers], e: Extents) -> Numbers:
 
 def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers of a block."""
-    own = (v["block_m"] + e.matrices * v["block_n"] // blocks(v)) * (v["block_k"] // together(e)) * e.bytes_a
+    own = (v["block_m"] + e.matrices * v["block_n"] // cluster.together(v)) * (v["block_k"] // together(e)) * e.bytes_a
     return v["stages"] * own
 
 
@@ -156,7 +152,8 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     assert own is not None
     return (
         *shared_parts(e, arch, taps(workload)),
-        *cluster.cluster_parts(e),
+        *cluster_parts(e, cluster.along),
+        _shared(e, arch),
         _products(own, e, arch),
         _registers(own, e, arch),
         Part(
@@ -178,7 +175,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
-        own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
+        own = v["block_m"] + width / cluster.together(v)  # rows and columns in this block's shared memory
         count = steps * kind.products
         warps = OTHER_WARPS + storing_warps(v)
         words, entries = scale_words(v, e), scale_entries(v)
@@ -221,14 +218,30 @@ def _scales(e: Extents, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         words, entries = scale_words(v, e), v["block_m"] + v["block_n"]
-        turn = arch.l2_latency + entries + np.where(blocks(v) > 1, PAIR_TURN, SCALE_TURN)
+        turn = arch.l2_latency + entries + np.where(cluster.together(v) > 1, PAIR_TURN, SCALE_TURN)
+        again = (1 - 1 / cluster.along(v, "m")) * v["block_n"] + (1 - 1 / cluster.along(v, "n")) * v["block_m"]
         return {
             own_column.SCALING: words * WORD / SECTOR * turn / 2,
-            own_column.SCALES_AGAIN: (blocks(v) - 1) / blocks(v) * v["block_n"] * WORD * words,
+            own_column.SCALES_AGAIN: again * WORD * words,
             own_column.PLACES: places(v, e),
         }
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function, fixed=True)
+
+
+def _shared(e: Extents, arch: Arch) -> Part:
+    """Tabulate what another pair of the cluster requests, and the multiprocessors on which clusters find room."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        of_a, of_b = of_operands(v, e)
+        again = of_a * (1 - 1 / cluster.along(v, "n")) + of_b * (1 / cluster.together(v) - 1 / cluster.along(v, "m"))
+        two = v["cluster"] > cluster.PAIR
+        return {
+            own_column.MULTICAST: again / (of_a + of_b),
+            own_column.PLACED: np.where(two, clustered(arch.sms) / arch.sms, 1.0),
+        }
+
+    return Part(("block_m", "block_n", "cluster"), function, fixed=e.is_plain)
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:

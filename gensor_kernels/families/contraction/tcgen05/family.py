@@ -20,6 +20,7 @@ from gensor_kernels.families.contraction.blocks.cost import scale_vector
 from gensor_kernels.families.contraction.cost import assemble, searching
 from gensor_kernels.families.contraction.norm import CODES
 from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.wgmma import cluster as wgmma_cluster
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma import rules as wgmma_rules
 from gensor_kernels.families.contraction.wgmma import store, tma
@@ -33,8 +34,8 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
+from . import cluster, cost, rules
 from . import column as own_column
-from . import cost, rules
 
 #: The feature of parts whose tensor memory has sums of integers.
 INTEGER_SUMS = "tcgen05_s8"
@@ -80,7 +81,7 @@ class ContractionTcgen05(ContractionWgmma):
         grid = shared.grid_coordinates(e, (cost.BLOCK_ROWS,), columns, steps)
         return (
             *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
-            Coordinate("cluster", (0,) if e.rows else (0, 1), 0, "raster", "1: two blocks along m multiply as one"),
+            cluster.coordinate(e),
             Coordinate("persistent", (1,), 0, "raster", "blocks walk tiles"),
             Coordinate("stages", STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", (consumers(e),), 2, "tile", "times four warps that store"),
@@ -113,9 +114,11 @@ class ContractionTcgen05(ContractionWgmma):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
         terms = assemble(c, e, arch, facts, lambda: cost.loop(c, self._memory(c), self.heat(workload, arch)))
-        # Each block of a pair requests half of the columns of B, which no other block receives.
-        saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
-        terms.l2_bytes = terms.l2_bytes - saved + c[own_column.SCALES_AGAIN]
+        # Each block of a pair requests half of the columns of B, which no other block of the pair receives.
+        tiles = c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]
+        terms.l2_bytes = terms.l2_bytes - tiles * c[wgmma.SAVED] + c[own_column.SCALES_AGAIN]
+        terms.arriving = 1.0 + tiles * c[own_column.MULTICAST] / terms.l2_bytes
+        terms.placed = c[own_column.PLACED]
         terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
         if e.rows:
             terms.epilogue = terms.epilogue + np.float32(searching(e))
@@ -132,7 +135,7 @@ class ContractionTcgen05(ContractionWgmma):
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Let starters be pairs in turn; where few products hide stores, those of wide tiles are copies."""
         e = extents(workload)
-        turns = [{"cluster": 1}, {"cluster": 0}] if not e.rows else [{}]
+        turns = [{"cluster": cluster.PAIR}, {"cluster": cluster.ALONE}] if not e.rows else [{}]
         if e.in_blocks and store.stores_copies(e):
             return [turns[0] | {"epilogue_staged": store.COPIED}, turns[1], *turns]
         return turns
@@ -162,7 +165,12 @@ class ContractionTcgen05(ContractionWgmma):
         own |= {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         own |= {"BLOCK_SCALED": 1, "CONSUMERS": program["consumers"]} if e.in_blocks else {}
+        own |= {"PAIRS": program["cluster"] - 1} if program["cluster"] > cluster.PAIR else {}
         return own | store.constants(program.by_name) | ({"PAIR": 1} if program["cluster"] else {})
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """Return the tile of a cluster."""
+        return wgmma_cluster.tile(ContractionFamily.tile(self, program), program.by_name, cluster.along)
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
@@ -170,7 +178,10 @@ class ContractionTcgen05(ContractionWgmma):
         rows = dict(tma.rows(p, e))
         if p["cluster"] and e.unit["b"] == "k" and not e.gate:
             rows["b"] //= 2  # of a gate each block fetches one matrix
-        return tma.launches(program, workload, self.name, self.tile(program), int(cost.shared_bytes(p, e)), rows)
+        if p["cluster"] > cluster.PAIR:
+            rows["b" if p["cluster"] == cluster.ALONG_M else "a"] //= 2  # the other pair fetches the other half
+        memory, blocks = int(cost.shared_bytes(p, e)), int(wgmma_cluster.blocks(p, cluster.along))
+        return tma.launches(program, workload, self.name, self.tile(program), memory, rows, blocks)
 
 
 def consumers(e: Extents) -> int:

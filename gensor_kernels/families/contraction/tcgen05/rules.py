@@ -23,7 +23,11 @@ RULES = Rules(
             "BLOCK_K * ELEMENT == 128 or BLOCK_K * ELEMENT == 256",
             given=True,
         ),
-        Rule("Two blocks of a cluster multiply as a pair, along m.", "CLUSTER == PAIR", given=True, asserted=False),
+        Rule(
+            "Two pairs of a cluster fetch tiles of matrices for each other.",
+            "PAIRS == 0 or (PAIRS <= 2 and PAIR and not RAGGED_ROWS and A_WINDOW == 0 and B_WINDOW == 0)",
+            given=True,
+        ),
         wgmma.RING,
         Rule(
             "Tensor memory has the sums of two tiles, or up to four short sums, of as many blocks as are promised.",
@@ -98,12 +102,13 @@ RULES = Rules(
         **shared.COORDINATES,
         "COLUMNS": "block_n",
         "ROUTE": "epilogue_staged",
-        "PAIR": "cluster",
         "STEP": "block_k",
     },
     derived={
         **shared.DERIVED,
         "BLOCK_N": "MATRICES * COLUMNS",
+        "PAIR": "CLUSTER > 0",
+        "PAIRS": "maximum(CLUSTER - 1, 0)",
         "BLOCK_K": "STEP // per_unit(A_STORED)",
         "SUM_COLUMNS": "BLOCK_N if ROW_SCALES else 256 if BLOCK_N > 128 else 128 if BLOCK_N > 64"
         " else 64 if BLOCK_N > 32 else 32 if BLOCK_N > 16 else 16",

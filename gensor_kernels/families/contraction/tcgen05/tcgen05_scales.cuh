@@ -8,7 +8,7 @@
 // columns of B.
 #pragma once
 #include "blackwell_scales.cuh"
-#include "tma_walk.cuh"
+#include "tcgen05_pairs.cuh"
 
 // Words of an entry in a step and in a sector; steps of a sector; bytes of a word of 128 entries, with which lanes with
 // different words store to different banks; groups of 128 columns of B; bytes of a buffer.
@@ -73,7 +73,7 @@ struct ScaleRows {
 // A copying warp's arrival in the block that issues the products.
 DEVICE void arrive_with_scales(int buffer) {
     if constexpr (PAIR)
-        mbarrier_arrive_in_pair(scales_full(buffer));
+        mbarrier_arrive_in_pair(scales_full(buffer), first_of_pair());
     else
         mbarrier_arrive(scales_full(buffer));
 }
@@ -147,7 +147,7 @@ struct ScaleColumns {
     template <int BLOCKS>
     MEMBER void end_step(bool last_of_tile) {
         if (++step == SECTOR_STEPS || last_of_tile) {
-            umma_commit<BLOCKS>(scales_empty(turn.buffer));
+            umma_commit<BLOCKS>(scales_empty(turn.buffer), blocks_of_pair());
             turn.next(), step = 0;
         }
     }

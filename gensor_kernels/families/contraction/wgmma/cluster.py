@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -33,9 +33,13 @@ def pair(v: Mapping[str, Numbers], axis: str) -> Numbers:
     return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
 
 
-def blocks(v: Mapping[str, Numbers]) -> Numbers:
+#: Blocks of a cluster along an axis.
+Along = Callable[[Mapping[str, Numbers], str], Numbers]
+
+
+def blocks(v: Mapping[str, Numbers], along: Along = pair) -> Numbers:
     """Return the blocks of a cluster."""
-    return pair(v, "m") * pair(v, "n")
+    return along(v, "m") * along(v, "n")
 
 
 def boxed_columns(block_n: Numbers, e: Extents) -> Numbers:
@@ -44,19 +48,25 @@ def boxed_columns(block_n: Numbers, e: Extents) -> Numbers:
     return -(-block_n // unit) * unit if e.unit["b"] == "n" else block_n
 
 
-def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
+def tile(found: dict[str, int], v: Mapping[str, int], along: Along = pair) -> dict[str, int]:
     """Return a block's tile as its cluster's, which is counted as one; rows that are walked together are blocks'."""
-    rows, columns = pair(v, "m"), pair(v, "n")
+    rows, columns = int(along(v, "m")), int(along(v, "n"))
     return found | {"m": rows * found["m"], "n": columns * found["n"], "raster": max(1, found["raster"] // rows)}
 
 
-def cluster_parts(e: Extents) -> tuple[Part, ...]:
+def of_operands(v: Mapping[str, Numbers], e: Extents) -> tuple[Numbers, Numbers]:
+    """Return the bytes of a block's tiles of A and B, per value of k."""
+    of_a = v["block_m"] * (e.moved_a if e.is_formatted else e.bytes_a)
+    return of_a, boxed_columns(v["block_n"], e) * e.moved_b * e.matrices
+
+
+def cluster_parts(e: Extents, along: Along = pair) -> tuple[Part, ...]:
     """Tabulate tiles of whole clusters, and shared requests."""
     return (
-        _tiles(e.m, "m"),
-        _tiles(e.n, "n"),
-        Part(("raster", "cluster"), lambda v: {column.RASTER_ROWS: np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
-        _shares(e),
+        _tiles(e.m, "m", along),
+        _tiles(e.n, "n", along),
+        Part(("raster", "cluster"), lambda v: {column.RASTER_ROWS: np.maximum(v["raster"], along(v, "m"))}, fixed=True),
+        _shares(e, along),
     )
 
 
@@ -71,25 +81,24 @@ def with_clusters(terms: Terms, c: Columns) -> Terms:
     return terms
 
 
-def _tiles(extent: int, axis: str) -> Part:
+def _tiles(extent: int, axis: str, along: Along) -> Part:
     """Tabulate tiles of the grid along an axis, in whole clusters, and the extent that a tile holds."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        blocks = pair(v, axis)
+        blocks = along(v, axis)
         tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
         return {column.TILES[axis]: tiles, column.HELD[axis]: extent / tiles}
 
     return Part((f"block_{axis}", "cluster"), function)
 
 
-def _shares(e: Extents) -> Part:
-    """Return the share of requests that a block of a pair leaves to the other one: half of those of an operand."""
+def _shares(e: Extents, along: Along) -> Part:
+    """Return the share of requests that a block of a cluster leaves to the others: of an operand that they need."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        of_a = v["block_m"] * (e.moved_a if e.is_formatted else e.bytes_a)
-        of_b = boxed_columns(v["block_n"], e) * e.moved_b * e.matrices
+        of_a, of_b = of_operands(v, e)
         return {
-            wgmma.SAVED: 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
+            wgmma.SAVED: 1 - (of_a / along(v, "n") + of_b / along(v, "m")) / (of_a + of_b),
             wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,
         }
 

@@ -273,7 +273,7 @@ class ContractionWgmma(ContractionFamily):
         rows = {
             operand: n // int(cluster.pair(p, axis)) for (operand, n), axis in zip(tma.rows(p, e), "nm", strict=True)
         }
-        return tma.launches(program, workload, self.name, self.tile(program), memory, rows)
+        return tma.launches(program, workload, self.name, self.tile(program), memory, rows, int(cluster.blocks(p)))
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:

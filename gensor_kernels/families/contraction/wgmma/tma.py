@@ -15,7 +15,7 @@ from gensor_kernels.families.core.tensor_maps import TensorMap, operand_extents,
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
-from . import cluster, cost, store
+from . import cost, store
 
 #: The axis of an operand's rows.
 ROW_AXIS = {"a": "m", "b": "k"}
@@ -36,18 +36,24 @@ def rows(p: Mapping[str, int], e: Extents) -> tuple[tuple[str, int], ...]:
 
 
 def launches(
-    program: Program, workload: Workload, entry: str, tile: Mapping[str, int], memory: int, fetched: Mapping[str, int]
+    program: Program,
+    workload: Workload,
+    entry: str,
+    tile: Mapping[str, int],
+    memory: int,
+    fetched: Mapping[str, int],
+    blocks: int,
 ) -> tuple[Launch, ...]:
     """Return the product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction.
 
-    A block has ``memory`` bytes of shared memory. ``fetched`` are the rows of each operand's boxes.
+    A cluster has ``blocks``, each with ``memory`` bytes of shared memory. ``fetched`` are the rows of operands' boxes.
     """
     p, e = program.by_name, extents(workload)
     threads = cost.GROUP_THREADS * (p["consumers"] + 1)
     main, *rest = class_launches(program, workload, entry, threads, memory)
     a, b = (_map(operand, fetched[operand], workload) for operand in "ab")
     maps = (a, b, *([replace(b, other=True)] if e.gate else []), *store.maps(p, e))
-    walking, blocks = p["min_blocks"] if p["persistent"] else 0, cluster.blocks(p)
+    walking = p["min_blocks"] if p["persistent"] else 0
     down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
     grid = stream_k.blocks_of(program) or down * -(-e.n // tile["n"]) * blocks
     return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
