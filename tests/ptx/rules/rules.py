@@ -208,6 +208,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tiles_of_the_second_block", emulator="race", executor="race", blocks=2)
     yield here("tile_of_both_blocks", emulator="uninitialised", executor="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", executor="tensor", blocks=2)
+    yield here("lanes_that_left_a_cluster", emulator="divergent", executor="divergent", blocks=2, threads=32)
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)
 
 
@@ -227,6 +228,8 @@ def _scales() -> Iterator[Rule]:
     yield here("tiles_after_copies_of_scales", emulator="race", executor="in_flight")
     yield here("fence_after_stored_scales", emulator="race|uninitialised", executor="unfenced")
     yield here("barrier_after_stored_scales", emulator="race|uninitialised", executor="unordered|race|uninitialised")
+    yield here("scope_of_an_arrival", emulator="race", executor="race", blocks=2)
+    yield here("scope_of_a_wait", emulator="race", executor="race", blocks=2)
 
 
 def _stores() -> Iterator[Rule]:

@@ -96,7 +96,7 @@ void cluster_barrier(CALLER);
 void cluster_begin(CALLER);
 void prefetch_map(const void *map, Site site);
 void mbarrier_expect(u32 address, int bytes, Site site);
-void mbarrier_wait(u32 address, u32 parity, Site site);
+void mbarrier_wait(u32 address, u32 parity, bool wide, Site site); // wide: with the scope of the cluster
 // `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE.
 constexpr u32 ONLY_HERE = 1u << 16, OF_PAIR = 1u << 17; // the latter: the pair's first block counts the bytes
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site);
