@@ -112,6 +112,9 @@ GROUPS = [
     ("attention registers", ("wide", "boolean mask", "window")),
     ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "copied mask", "window",
                          "ragged")),
+    ("tcgen05", ("k-contiguous", "n-contiguous", "m-contiguous, split", "pair", "pair, n-contiguous",
+                 "stored by copies", "stored by copies, a rest", "scales of blocks, split", "gate", "normalised",
+                 "pixels", "mxfp8", "mxfp8 of a pair")),
     ("attention_tcgen05", ("two warpgroups", "causal, split", "window, soft cap", "ragged groups")),
     ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
     ("window_groups", ("channels", "planes, any")),
@@ -156,7 +159,7 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     # latter one row of fragments at a time: phases store sums, and the others stage sums.
     converted = [site for site in missed if (site.file, site.function) == ("warp_outputs.cuh", "warp_barrier")]
     staging = ("phased_mma", "patch", "weights_wgmma")
-    assert len(converted) == (2 if group in staging else 1 if group == "wgmma" else 0)
+    assert len(converted) == (2 if group in staging else 1 if group in ("wgmma", "tcgen05") else 0)
     # A barrier that paces the loads of a stream's sums orders nothing; few sums of a thread have none.
     paced = [site for site in missed if (site.file, site.function) == ("stream_k.cuh", "warp_barrier")]
     unreached = [(site.function, site.code) for site in missed if site not in [*converted, *paced]]
@@ -168,6 +171,9 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
         assert unreached == [("barrier", "barrier()")]
     elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
         assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
+    elif group == "tcgen05":  # blocks walk over tiles of their own: no streams, no copies for both blocks of a pair
+        shared = {"copy_tensor", "copy_pixels", "cluster_barrier", "barrier", *mutations.FLAGS}
+        assert {function for function, _ in unreached} == shared and len(unreached) == 9
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]

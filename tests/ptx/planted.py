@@ -564,10 +564,12 @@ def _tensor_scales() -> Iterator[Bug]:
     yield Bug(copy, copy.replace("[%0]", "[%0+1]"), one)
     yield Bug("scales.address >> 4 & 0x3fff", "scales.address >> 4 & 0x7ff", one)
     yield Bug("(u64)(128 >> 4) << 32", "(u64)(256 >> 4) << 32", words)
-    # Arrivals of a pair.
+    # Arrivals and waits of a pair, and its end.
     yield Bug("mbarrier.arrive.release.cluster.shared::cluster", "mbarrier.arrive.shared::cluster", pair)
     yield Bug("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]",
               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0]", pair)  # fmt: skip
+    yield Bug("try_wait.parity.acquire.cluster.", "try_wait.parity.acquire.cta.", pair)
+    yield Bug("warp_barrier(); // its lanes", "(void)0; // its lanes", pair)
 
 
 def _attention_in_tensor_memory() -> Iterator[Bug]:

@@ -181,7 +181,8 @@ def entry(kind: str, blocks: int, held: bool = False) -> str:
         scaled = f"[%memory+{COLUMN_A}], [%memory+{COLUMN_B}], "
     cluster = f".reqnctapercluster {blocks}" if blocks > 1 else ""
     group = f"cta_group::{blocks}"
-    meet = "bar.sync 0;" if blocks == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    both = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+    meet = "bar.sync 0;" if blocks == 1 else both
     commit = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster"
     commit += ".b64 [%bar];" if blocks == 1 else ".multicast::cluster.b64 [%bar], 3;"
     return f"""

@@ -12,6 +12,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.functions import rows
+from gensor_kernels.operators.products.quantised import FORMATS
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from tests.campaign_size import SEED
 
@@ -23,9 +24,8 @@ from .ways import CASES, nth_call, three_ways, verdict
 CALLS, SHARES = 150, 3
 #: Public functions that compute nothing, or have no kernels; `linear` is drawn with weights of `prepack`.
 OTHERS = {
-    "quantize", "dequantize",
-    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "fuse", "load", "prepack",
-    "record", "refresh", "warmup",
+    "accelerate", "bind", "counters", "dequantize", "deterministic", "emulated", "explain", "from_torch", "fuse",
+    "load", "prepack", "record", "refresh", "warmup",
 }  # fmt: skip
 
 
@@ -114,6 +114,7 @@ CLASSES = {
     "linear": ("int8", "complex64", "complex128", "bias", "activation", "prepacked", "prologue"),
     "grouped_matmul": ("int8", "out", "activation"),
     "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "bias", "activation"),
+    "quantize": (*FORMATS, "alpha"),
     "tensordot": ("int8", "complex64", "complex128", "prologue"),
     "einsum": ("int8", "complex64", "complex128", "batch", "summed letter", "two k", "no k", "diagonal", "conjugate",
                "prologue", "ellipsis"),

@@ -24,7 +24,7 @@ from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.errors import GensorError, UnsupportedError
 from tests.doubles.device import FakeDevice, Numpy
 
-from . import attention, contractions, images, products, recurrent, references, rows
+from . import attention, contractions, formats, images, products, recurrent, references, rows
 from .arguments import draw_change
 from .drawing import Draw
 from .serving import Served, first_of, serving
@@ -34,7 +34,7 @@ Call = tuple[int, str, int]
 #: Functions of (draw, served) by the public function's name.
 CASES: dict[str, Callable[[Draw, Any], None]] = {
     **rows.CASES, **products.CASES, **contractions.CASES, **images.CASES, **attention.CASES,
-    **recurrent.CASES,
+    **recurrent.CASES, **formats.CASES,
 }  # fmt: skip
 #: Architectures whose kernels are called: extreme arguments are drawn for all, plain ones for the first.
 ARCHS = ("sm_87", "sm_75", "sm_90")

@@ -97,7 +97,7 @@ DEVICE void multiply(const MappedParams &params) {
     if (warp == 1)
         tensor_alloc<BLOCKS, 256>(where);
     if (BLOCKS == 2)
-        cluster_barrier();
+        cluster_barrier(), warp_barrier();
     else
         barrier();
     const u32 memory = load_shared<4>(where).word[0] + 16;

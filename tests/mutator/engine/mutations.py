@@ -124,6 +124,9 @@ def mutants(site: Site) -> list[Mutant]:
         flag, value = arguments(inner)
         stored = f"[&] {{ Vec<8> v; v.set(0, {value}); store_global({flag}, v, true); }}()"
         found.append(Mutant(site, "unfenced", stored))
+    if site.function in IN_PAIRS:
+        narrow = {"mbarrier_arrive_in_pair": f"mbarrier_arrive_at({inner}, 0)"}
+        found.append(Mutant(site, "scope of a block", narrow.get(site.function, f"mbarrier_wait({inner})")))
     if site.function in PHASES:
         barrier, parity = arguments(inner)
         found.append(Mutant(site, "the other phase", f"{site.function}({barrier}, ({parity}) ^ 1)"))

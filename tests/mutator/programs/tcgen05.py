@@ -33,9 +33,10 @@ def tcgen05_configurations() -> list[Configuration]:
         _tcgen05("pair", nt, cluster=1, block_n=32, block_k=128),
         _tcgen05("pair, n-contiguous", nn, cluster=1, block_n=128, epilogue_staged=3),
         _tcgen05("stored by copies", nt, block_n=192, epilogue_staged=3),
-        _tcgen05("stored by copies, a rest", nt, block_n=80, epilogue_staged=3),
+        _tcgen05("stored by copies, a rest", nt, block_n=112, epilogue_staged=3),
         _tcgen05("stored by copies, 32 bits", wide, block_n=96, epilogue_staged=3),
         _tcgen05("stored by copies, 8 bits", narrow, block_n=128, block_k=128, epilogue_staged=3),
+        _tcgen05("partial groups, 8 bits", narrow, block_n=16, block_k=128, epilogue_fixed=0),
         _tcgen05("8-bit floats of a pair", eight, cluster=1, block_n=32, block_k=128),
         _tcgen05("scales of blocks, split", scaled, block_n=48, block_k=128, consumers=2, split_k=2),
         _tcgen05("scales of blocks, pair", scaled, block_n=96, block_k=128, consumers=2, cluster=1, epilogue_staged=3),
@@ -43,7 +44,9 @@ def tcgen05_configurations() -> list[Configuration]:
         _tcgen05("compiled epilogue", fused, block_n=16),
         _tcgen05("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16),
         _tcgen05("gate of a pair", gated("reglu", 256, 128, 256), block_n=64, cluster=1),
-        _tcgen05("normalised", with_norm("layernorm", odd, 2), block_n=128, epilogue_fixed=0, vector_c=2),
+        _tcgen05(
+            "normalised", with_norm("layernorm", odd, 2), block_n=256, epilogue_staged=0, epilogue_fixed=0, vector_c=2
+        ),
         _tcgen05("rows of groups", ragged(8, 256, 128, 256), block_n=64, raster=2),
         _tcgen05("pixels", image, block_n=16),
         _tcgen05("pixels of a pair", image, block_n=32, cluster=1),

@@ -57,8 +57,8 @@ class Rule:
         return (Launch("in_front", 1, 32, SHARED), own) if self.front else (own,)
 
 
-#: A kernel's head: its name, threads, the faults by emulator and executor, and further fields of a Rule.
 BLOCKS = {"": 1, "PAIR_": 2, "PAIRS_": 4}
+#: A kernel's head: its name, threads, the faults by emulator and executor, and further fields of a Rule.
 HEAD = re.compile(r'^(PAIRS?_)?RULE\((\w+), (\d+), "(.*?)", "(.*?)"(.*)\) {$', re.MULTILINE)
 
 

@@ -424,20 +424,6 @@ RULE(fence_before_a_product, 128, "race", "race") {
 
 // ---- pairs of blocks
 
-DEVICE void copy_halves(const Arguments &params) {
-    const i32 at[5] = {0, 0, 0, 0, 0};
-    if (first() && block_index() == 0)
-        mbarrier_expect(mbarrier(0), 6 * BOX);
-    for (int i = 0; i < 3 && first(); ++i)
-        copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
-}
-DEVICE void begin_pair(const Arguments &params) {
-    make_mbarriers<2>();
-    allocate<2>();
-    copy_halves(params);
-    if (first() && block_index() == 0)
-        mbarrier_wait(mbarrier(0), 0);
-}
 DEVICE void issue_pair(u32 instruction = instructed(256, 128), int block = 0) {
     if (first() && block_index() == block) {
         umma<2, half_t>(memory(), described(0), described(2), instruction, false);
@@ -532,6 +518,14 @@ PAIR_RULE(one_group_of_a_kernel, 128, "invalid", "tensor") {
     if (WRONG && first())
         umma_commit<1>(mbarrier(2));
     end_pair(params);
+}
+PAIR_RULE(lanes_that_left_a_cluster, 32, "divergent", "divergent") {
+    allocate_and_see<2, 64>();
+    cluster_barrier();
+    if (!WRONG)
+        warp_barrier();
+    tensor_free<2, 64>(memory());
+    finish(params, word(params));
 }
 RULE(pair_without_a_cluster, 32, "invalid", "tensor") {
     allocate_and_see<WRONG ? 2 : 1, 64>();

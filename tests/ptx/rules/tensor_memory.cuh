@@ -51,7 +51,7 @@ DEVICE void make_mbarriers() {
         mbarrier_fence();
     }
     if (BLOCKS == 2)
-        cluster_barrier();
+        cluster_begin();
     else
         barrier();
 }
@@ -75,6 +75,20 @@ DEVICE void begin(const Arguments &params) {
         request(params);
         mbarrier_wait(mbarrier(0), 0);
     }
+}
+DEVICE void copy_halves(const Arguments &params) {
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    if (first() && block_index() == 0)
+        mbarrier_expect(mbarrier(0), 6 * BOX);
+    for (int i = 0; i < 3 && first(); ++i)
+        copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
+}
+DEVICE void begin_pair(const Arguments &params) {
+    make_mbarriers<2>();
+    allocate<2>();
+    copy_halves(params);
+    if (first() && block_index() == 0)
+        mbarrier_wait(mbarrier(0), 0);
 }
 DEVICE void multiply(bool kept = false, u32 instruction = instructed(), u64 a = described(0)) {
     umma<1, half_t>(memory(), a, described(2), instruction, kept);

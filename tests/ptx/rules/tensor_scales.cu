@@ -8,14 +8,15 @@ DEVICE void copy_scales(int column, u64 from = described(0, 16)) {
 DEVICE void multiply_scaled(u32 instruction = scaled_descriptor<1>(128, 32, 1, 2), int column = 32) {
     umma_scaled<1, 1>(memory(), described(0), described(2), instruction, memory() + column, memory() + 36, false);
 }
+template <int BLOCKS = 1>
 DEVICE void show_scaled(const Arguments &params) {
-    if (first())
-        umma_commit<1>(mbarrier(1));
+    if (first() && block_index() == 0)
+        umma_commit<BLOCKS>(mbarrier(1));
     observe();
     Sums sums = {};
     tensor_load<32>((float (&)[16])sums, own_lanes());
     wait_for(sums);
-    end(params, sums);
+    end<BLOCKS>(params, sums);
 }
 DEVICE void multiply_scaled_as(const Arguments &params, u32 instruction, int column = 32) {
     begin(params);
@@ -173,4 +174,30 @@ RULE(fence_after_stored_scales, 128, "race|uninitialised", "unfenced") {
 }
 RULE(barrier_after_stored_scales, 128, "race|uninitialised", "unordered|race|uninitialised") {
     store_scales(params, true, !WRONG);
+}
+
+// Both blocks of a pair store scales, which a thread of the first block copies.
+DEVICE void store_scales_of_a_pair(const Arguments &params, bool wide_arrival, bool wide_wait) {
+    begin_pair(params);
+    if (thread_index() / 32 == 1) {
+        store_shared(tile(3) + thread_index() % 32 * 16, Vec<16>::zero());
+        proxy_fence();
+        warp_barrier();
+        if (thread_index() == 32)
+            wide_arrival ? mbarrier_arrive_in_pair(mbarrier(4)) : mbarrier_arrive_at(mbarrier(4), 0);
+    }
+    if (first() && block_index() == 0) {
+        wide_wait ? mbarrier_wait_in_pair(mbarrier(4), 0) : mbarrier_wait(mbarrier(4), 0);
+        for (int column = 32; column <= 36; column += 4)
+            tensor_copy_scales<2>(memory() + column, scales_descriptor(tile(3)));
+        umma_scaled<2, 1>(memory(), described(0), described(2), scaled_descriptor<1>(256, 32, 1, 2), memory() + 32,
+                          memory() + 36, false);
+    }
+    show_scaled<2>(params);
+}
+PAIR_RULE(scope_of_an_arrival, 128, "race", "race") {
+    store_scales_of_a_pair(params, !WRONG, true);
+}
+PAIR_RULE(scope_of_a_wait, 128, "race", "race") {
+    store_scales_of_a_pair(params, true, !WRONG);
 }

@@ -20,7 +20,8 @@ struct MBarrier {
     int owner = 0, line = 0;       // the thread that initialised it, the line and the time
     u32 made = 0;
     bool fenced = false;
-    Clocks gathered, published; // of the arrivals in this phase; of those in the previous phase
+    Clocks gathered, published;                         // of the arrivals in this phase; of those in the previous phase
+    bool gathered_wide = false, published_wide = false; // another block is among them, with the scope of the cluster
     std::vector<Thread *> waiting;
 };
 

@@ -76,7 +76,7 @@ static void order_blocks(const std::vector<Block *> &blocks, bool relaxed) {
     for (Block *block : blocks) {
         block->epoch += !relaxed;
         for (Warp &warp : block->warps)
-            count_conflicts(warp), warp.epoch = relaxed ? warp.epoch : 0;
+            count_conflicts(warp), warp.epoch = relaxed ? warp.epoch : 0, warp.apart = !relaxed;
         if (!relaxed)
             tell(*block, all);
         for (WarpAsync &warp : block->async.warps)

@@ -151,7 +151,7 @@ static void start_block(Block &block, int index) {
         Warp &warp = block.warps[w];
         int lanes = request.block - (int)w * WARP;
         warp.members = warp.alive = warp.ready = lanes >= WARP ? ALL_LANES : (1u << lanes) - 1;
-        warp.arrived = warp.epoch = 0;
+        warp.arrived = warp.epoch = 0, warp.apart = false;
         block.ready_warps |= 1u << w;
     }
     for (int t = 0; t < request.block; ++t)

@@ -140,6 +140,7 @@ constexpr int SITE_TABLE = 1024;
 
 struct Warp {
     u32 members, alive, ready, arrived;
+    bool apart;          // lanes have left the barrier of their cluster one by one, and have not met since
     Operation operation; // the operation of the lanes that have arrived, and its place
     Site site;
     u32 epoch; // warp barriers since the last block barrier

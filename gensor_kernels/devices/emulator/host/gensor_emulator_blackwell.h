@@ -34,7 +34,7 @@ DEVICE void mbarrier_arrive_in_pair(sptr<u64> barrier, int first = 0, CALLER) {
     emulator::mbarrier_arrive_at(barrier.address, first, false, site);
 }
 DEVICE void mbarrier_wait_in_pair(sptr<u64> barrier, u32 parity, CALLER) {
-    emulator::mbarrier_wait(barrier.address, parity, site);
+    emulator::mbarrier_wait(barrier.address, parity, true, site);
 }
 template <int BLOCKS>
 DEVICE void umma_commit(sptr<u64> barrier, u32 to = 3, CALLER) {

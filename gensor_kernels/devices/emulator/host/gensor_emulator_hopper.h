@@ -20,7 +20,7 @@ DEVICE void mbarrier_expect(sptr<u64> barrier, int bytes, CALLER) {
     emulator::mbarrier_expect(barrier.address, bytes, site);
 }
 DEVICE void mbarrier_wait(sptr<u64> barrier, u32 parity, CALLER) {
-    emulator::mbarrier_wait(barrier.address, parity, site);
+    emulator::mbarrier_wait(barrier.address, parity, false, site);
 }
 DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::ONLY_HERE, site);

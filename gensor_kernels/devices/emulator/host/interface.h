@@ -96,7 +96,7 @@ void cluster_barrier(CALLER);
 void cluster_begin(CALLER);
 void prefetch_map(const void *map, Site site);
 void mbarrier_expect(u32 address, int bytes, Site site);
-void mbarrier_wait(u32 address, u32 parity, Site site);
+void mbarrier_wait(u32 address, u32 parity, bool wide, Site site); // wide: with the scope of the cluster
 // `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE. OF_PAIR: the mbarrier is that of
 // block blocks / FIRST, or of the block that has its place in the pair of a receiver.
 constexpr u32 ONLY_HERE = 1u << 16, OF_PAIR = 1u << 17, FIRST = 1u << 20;

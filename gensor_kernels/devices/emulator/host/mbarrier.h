@@ -214,6 +214,7 @@ static void settle(MBarrier &barrier, Site site) {
     barrier.pending = barrier.arrivals, ++barrier.phase;
     barrier.published = barrier.gathered;
     barrier.gathered.assign(barrier.gathered.size(), 0);
+    barrier.published_wide = barrier.gathered_wide, barrier.gathered_wide = false;
     wake(barrier.waiting);
 }
 
@@ -267,7 +268,10 @@ static void use_blocks(int blocks, Site site) {
 void mbarrier_arrive_at(u32 address, int block, bool narrow, Site site) {
     tick();
     Block &there = peer(*current->block, block, site);
-    arrive(find_mbarrier(there.async, address, site), site, narrow && &there != current->block);
+    const bool remote = &there != current->block;
+    MBarrier &barrier = find_mbarrier(there.async, address, site);
+    barrier.gathered_wide |= remote && !narrow;
+    arrive(barrier, site, narrow && remote);
 }
 
 void mbarrier_expect(u32 address, int bytes, Site site) {
@@ -294,7 +298,7 @@ static void see_commits(std::vector<CommitArrival> &unseen, const MBarrier &barr
     }
 }
 
-void mbarrier_wait(u32 address, u32 parity, Site site) {
+void mbarrier_wait(u32 address, u32 parity, bool wide, Site site) {
     tick();
     if (parity > 1)
         invalid("a parity that is neither 0 nor 1", site);
@@ -307,6 +311,10 @@ void mbarrier_wait(u32 address, u32 parity, Site site) {
         wait_at(MBARRIER_WAIT, site);
     }
     MBarrier &barrier = async_state().barriers[index];
+    if (barrier.published_wide && !wide)
+        fault(RACE,
+              "the wait at %s line %d, with the scope of its block, for what another block releases to the cluster",
+              site.file, site.line);
     WarpAsync &own = warp_async();
     join(own.known, barrier.published);
     own.seen[index] = barrier.observed = barrier.phase;

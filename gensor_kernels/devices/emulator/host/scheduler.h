@@ -156,10 +156,15 @@ static inline __attribute__((always_inline)) bool meet(Operation operation, Site
     if (warp.arrived && (warp.operation != operation || warp.site != site))
         fault(DIVERGENT, "lane %d is at %s line %d while other lanes of its warp are at %s line %d", current->lane(),
               operation_name(operation), site.line, operation_name(warp.operation), warp.site.line);
+    if (warp.apart && operation >= TENSOR_ALLOC)
+        fault(DIVERGENT, "%s at %s line %d by lanes that have left the barrier of their cluster one by one",
+              operation_name(operation), site.file, site.line);
     warp.operation = operation, warp.site = site;
     warp.arrived |= 1u << current->lane();
-    if (warp.arrived == needed)
+    if (warp.arrived == needed) {
+        warp.apart = false;
         return true;
+    }
     wait_at(operation, site);
     return false;
 }

@@ -230,6 +230,7 @@ class Scheduler {
         for (u32 i = 0; i < count && opened; i++)
             if (threads[i].stop == CLUSTER && threads[i].waits <= least) {
                 threads[i].stop = READY, threads[i].order.acquired = ++ticks;
+                threads[i].apart = !entry_.site[threads[i].site].aligned;
                 if (causality_)
                     causality_->acquire(threads[i].slot,
                                         key_of(Edge::CLUSTER, threads->block->resident, 0, threads[i].waits));
@@ -277,7 +278,7 @@ class Scheduler {
             act(warp, site, members);
             for (u32 other = 0; other < 32; other++)
                 if (members >> other & 1)
-                    warp[other].stop = READY;
+                    warp[other].stop = READY, warp[other].apart = false;
             met = true;
         }
         return met;

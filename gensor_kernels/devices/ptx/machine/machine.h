@@ -89,7 +89,8 @@ struct Thread {
     u32 slot = 0; // among all threads of the resident blocks, from 1
     u64 jumps = 0;
     Stop stop = READY;
-    bool flag = false, depended = false, refused = false, acquires = false;
+    bool flag = false, depended = false, refused = false, acquires = false, wide = false;
+    bool apart = false; // from its warp, since an unaligned barrier of the cluster
     Order order;
     u32 arrivals = 0, waits = 0, bulk_groups = 0; // at the cluster's barrier; committed groups of bulk copies
     u64 awaited = 0;                              // the mbarrier of a wait
@@ -257,8 +258,8 @@ void mbarrier_invalidate(Thread &t, u64 address);
 // scope of the cluster.
 u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases, bool wide);
 void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster);
-bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
-void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
+bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires, bool wide);
+void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires, bool wide);
 
 // Operands of a copy between a tensor and shared memory; `blocks`: the blocks of the cluster that receive it.
 struct Bulk {

@@ -163,13 +163,17 @@ Mbarrier &mbarrier_at(const Thread &t, Block &block, u64 address, bool by_copy) 
               by_copy ? "a copy uses" : "another block uses", (unsigned long long)address, block.index);
     return *found;
 }
-u64 key_of(const Block &block, const Mbarrier &m, u64 phase) {
-    return key_of(Edge::MBARRIER, block.resident, m.address, phase);
+u64 key_of(const Block &block, const Mbarrier &m, u64 phase, Edge edge = Edge::MBARRIER) {
+    return key_of(edge, block.resident, m.address, phase);
 }
-// A thread has seen the end of the previous phase: arrivals in that phase are ordered before its next operations.
-void acquire_phase(const Thread &t, const Block &block, const Mbarrier &m) {
-    if (t.causality && m.phase)
-        t.causality->acquire(t.slot, key_of(block, m, m.phase - 1));
+// A thread has seen the end of the previous phase: arrivals in that phase are ordered before its next operations; those
+// of other blocks entirely where it waited with the scope of the cluster, as they arrived.
+void acquire_phase(const Thread &t, const Block &block, const Mbarrier &m, bool wide) {
+    if (!t.causality || !m.phase)
+        return;
+    t.causality->acquire(t.slot, key_of(block, m, m.phase - 1));
+    if (wide)
+        t.causality->acquire(t.slot, key_of(block, m, m.phase - 1, Edge::FROM_OTHERS));
 }
 // A thread has seen the end of a phase: data of the phase's copies can be read.
 void observed(Block &block, Mbarrier &m) {
@@ -209,13 +213,14 @@ void settle(Block &block, Mbarrier &m) {
             each_granule(*each.target, each.to, each.bytes, [&](Granule &g) { g.tick = ticks, g.writer = COPY; });
     m.phase++, m.pending = m.expected;
     if (Causality *causality = block.threads->causality; causality && m.phase > 1)
-        causality->forget(key_of(block, m, m.phase - 2)); // too late to wait for
+        for (Edge edge : {Edge::MBARRIER, Edge::FROM_OTHERS})
+            causality->forget(key_of(block, m, m.phase - 2, edge)); // too late to wait for
     for (u32 i = 0; i < block.launch->threads; i++)
         if (Thread &t = block.threads[i]; t.stop == PHASE && t.awaited == m.address) {
             t.stop = READY, t.flag = true, t.order.acquired = ++ticks;
             observed(block, m);
             if (t.acquires)
-                acquire_phase(t, block, m);
+                acquire_phase(t, block, m, t.wide);
         }
 }
 void check_arrivals(const Block &block, const Mbarrier &m, u32 count) {
@@ -277,10 +282,13 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
     check_arrivals(block, m, count);
     t.order.synced = ++ticks;
     const u64 phase = m.phase;
-    if (&block != t.block)
+    const bool remote = &block != t.block;
+    if (remote)
         block.traffic->visits.push_back({&t, m.address, ticks, phase});
     if (t.causality && releases)
-        t.causality->release(t.slot, key_of(block, m, phase), &block != t.block && !wide);
+        t.causality->release(t.slot, key_of(block, m, phase), remote);
+    if (t.causality && releases && remote && wide)
+        t.causality->release(t.slot, key_of(block, m, phase, Edge::FROM_OTHERS));
     count_bytes(block, m, bytes); // before the arrival
     m.pending -= count;
     if (drop)
@@ -294,7 +302,7 @@ void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster) {
     count_bytes(block, m, bytes);
     settle(block, m);
 }
-bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
+bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires, bool wide) {
     Mbarrier &m = mbarrier_at(t, *t.block, own_address(t, address), false);
     if (parity && phase > 1)
         fault("mbarrier", "a wait for the phase of parity %llu", (unsigned long long)phase);
@@ -304,14 +312,14 @@ bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires
     if (over)
         observed(*t.block, m), t.order.acquired = ++ticks;
     if (over && acquires)
-        acquire_phase(t, *t.block, m);
+        acquire_phase(t, *t.block, m, wide);
     return over;
 }
 // try_wait: the thread may be suspended, or get the result that the phase is not over, as it does once with late
 // copies.
-void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
-    t.flag = mbarrier_over(t, address, phase, parity, acquires);
-    t.acquires = acquires;
+void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires, bool wide) {
+    t.flag = mbarrier_over(t, address, phase, parity, acquires, wide);
+    t.acquires = acquires, t.wide = wide;
     if (t.flag)
         return;
     t.refused = t.block->launch->late && !t.refused;

@@ -96,14 +96,16 @@ void Causality::meet(const std::vector<u32> &slots) {
     for (u32 slot : slots)
         clocks_[slot] = shared;
 }
+Clock Causality::narrowed(const Clock &own) const {
+    Clock given, earlier;
+    given.at.resize(own.at.size()), given.over = own.at, given.tensor = own.tensor, earlier.over = own.over;
+    merge(given, earlier), floors(given);
+    return given;
+}
 void Causality::release(u32 slot, u64 key, bool narrow) {
     Known own = advanced(slot);
-    if (narrow) {
-        Clock given, earlier;
-        given.at.resize(own->at.size()), given.over = own->at, given.tensor = own->tensor, earlier.over = own->over;
-        merge(given, earlier), floors(given);
-        own = std::make_shared<const Clock>(std::move(given));
-    }
+    if (narrow)
+        own = std::make_shared<const Clock>(narrowed(*own));
     Known &published = keys_[key];
     if (!published) {
         published = own;

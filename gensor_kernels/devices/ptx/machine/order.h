@@ -31,8 +31,9 @@
 #include <string>
 #include <unordered_map>
 
-// Keys of edges: their kind, resident block, place and phase.
-enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, PRODUCTS, TENSOR };
+// Keys of edges: their kind, resident block, place and phase. FROM_OTHERS: arrivals of other blocks at an mbarrier, for
+// waits with the scope of the cluster.
+enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, FROM_OTHERS, PRODUCTS, TENSOR };
 inline u64 key_of(Edge edge, u32 block, u32 where, u64 phase) {
     return (u64)edge << 60 | (u64)block << 44 | (u64)(where & 0xffffff) << 20 | (phase & 0xfffff);
 }
@@ -124,7 +125,7 @@ class Causality {
     // ---- For mbarriers, cluster barriers and groups: edges by key, and asynchronous operations
 
     // Publish a thread's clock under a key; calls under one key add up, so that a key of a phase contains its number.
-    // `narrow`: to another block with the scope of this one, whose later writes it orders after what is over.
+    // `narrow`: to another block, whose waits with its own scope order only later writes after what is over.
     void release(u32 slot, u64 key, bool narrow = false);
     // Order the accesses published under a key before the thread's next operations.
     void acquire(u32 slot, u64 key);
@@ -151,9 +152,10 @@ class Causality {
     void finish_tensor(u32 use); // its warp has waited for it
     // What a commit of a thread releases besides the end of the thread's operations, as a fence before it does.
     Known commit_tensor(u32 slot);
-    // The end of uses of tensor memory, and of reads of shared memory, is published under the keys of phases.
+    // The end of uses of tensor memory, and of reads of shared memory, is published under the keys of phases, with what
+    // the thread had seen `before`, but not its own accesses since its last release.
     void publish_tensor(u32 slot, const std::vector<u32> &uses, const std::vector<u32> &operations, const Known &before,
-                        const std::vector<u64> &keys);
+                        const std::vector<u64> &keys, const std::vector<u64> &narrow);
     void fence_tensor(u32 slot, bool before);
     // A warp frees columns: all uses must be complete, and ordered before.
     void free_tensor(u32 slot, u32 block, u32 column, u32 columns);
@@ -234,6 +236,7 @@ class Causality {
     Known advanced(u32 slot);
     static bool merge(Clock &into, const Clock &from);
     void floors(Clock &clock) const;
+    Clock narrowed(const Clock &own) const;
     void learn(u32 slot, const Known &from);
     void spin(const Thread &t, u64 address, const Access &a);
     void synchronize(u32 slot, u64 key, const Access &a);

@@ -265,6 +265,10 @@ void await_moves(Thread &t, bool stores) {
     });
 }
 void in_tensor_memory(Lanes &lanes, const Site &site) {
+    for (const Thread *each : lanes)
+        if (each->apart)
+            fault("divergent", "%s, where lanes of warp %u have left the barrier of their cluster one by one",
+                  site.text, each->index / 32);
     switch (site.what) {
     case Collective::LAST_TENSOR:
         check_group(*lanes[0]->block, site.detail[0], site.text);

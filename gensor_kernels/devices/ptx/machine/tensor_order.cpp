@@ -73,24 +73,27 @@ Known Causality::commit_tensor(u32 slot) {
     return clocks_[slot];
 }
 void Causality::publish_tensor(u32 slot, const std::vector<u32> &uses, const std::vector<u32> &operations,
-                               const Known &before, const std::vector<u64> &keys) {
+                               const Known &before, const std::vector<u64> &keys, const std::vector<u64> &narrow) {
     const u32 agent = this->agent(key_of(Edge::TENSOR, 0, slot, 0)), now = stamp(agent);
     for (u32 use : uses)
         uses_[use].agent = agent, uses_[use].done = now;
     for (u32 operation : operations)
         finish(operation, agent);
     stamp(agent)++;
-    for (u64 key : keys) {
+    const auto publish = [&](u64 key, Clock own) {
         Clock end;
         if (const Known &found = keys_[key])
             end = *found;
-        Clock own = *before; // what the thread had seen, but not its own accesses since its last release
         own.at.resize(std::max<size_t>(own.at.size(), agent + 1));
         own.tensor.resize(std::max<size_t>(own.tensor.size(), agent + 1));
         own.at[agent] = own.tensor[agent] = now;
         merge(end, own), floors(end);
         keys_[key] = std::make_shared<const Clock>(std::move(end));
-    }
+    };
+    for (u64 key : keys)
+        publish(key, *before);
+    for (u64 key : narrow)
+        publish(key, narrowed(*before));
 }
 void Causality::free_tensor(u32 slot, u32 block, u32 column, u32 columns) {
     if (tensor_[block].empty())

@@ -283,7 +283,7 @@ void deliver_commit(Block &block, size_t place) {
             uses.push_back(each.use), operations.push_back(each.operation);
             each.umma.text = nullptr; // complete
         }
-        std::vector<u64> keys;
+        std::vector<u64> keys, narrow;
         for (const auto &[target, address] : commit.mbarriers) {
             if (target->ended)
                 fault("ended", "a commit reaches block %u, which has ended", target->index);
@@ -292,10 +292,13 @@ void deliver_commit(Block &block, size_t place) {
                 fault("mbarrier", "a commit reaches an mbarrier at %#x of block %u that is no longer there", address,
                       target->index);
             check_arrivals(*target, *m, 1);
-            keys.push_back(key_of(*target, *m, m->phase));
+            const bool remote = target != commit.issuer->block;
+            (remote ? narrow : keys).push_back(key_of(*target, *m, m->phase));
+            if (remote)
+                keys.push_back(key_of(*target, *m, m->phase, Edge::FROM_OTHERS));
         }
         if (Causality *causality = commit.issuer->causality)
-            causality->publish_tensor(commit.issuer->slot, uses, operations, commit.before, keys);
+            causality->publish_tensor(commit.issuer->slot, uses, operations, commit.before, keys, narrow);
         const u32 number = ++tensor.commits;
         for (const auto &[target, address] : commit.mbarriers) {
             Mbarrier &m = *found_mbarrier(*target, address);

@@ -122,12 +122,12 @@ def waiting(i: Instruction, w: Writer) -> tuple[str, str, str]:
     action = q.take("try_wait", "test_wait")
     parity = bool(q.take("parity"))
     acquires = _flag(q.take("acquire", "relaxed") != "relaxed")
-    q.take("cta", "cluster")
+    wide = _flag(q.take("cta", "cluster") == "cluster")
     if not q.take("shared::cta", "shared") or not q.take("b64"):
         raise NotExecutedError(i.opcode)
     q.end()
     over, address, phase = operands(i, 3)
-    operand = f"{w.address(address)}, {w.read(phase, 'u32' if parity else 'b64')}, {_flag(parity)}, {acquires}"
+    operand = f"{w.address(address)}, {w.read(phase, 'u32' if parity else 'b64')}, {_flag(parity)}, {acquires}, {wide}"
     if action == "test_wait":  # other threads run before it
         return "t.stop = YIELDED;", "", w.write(over, "pred", f"mbarrier_over(t, {operand})")
     return f"mbarrier_wait(t, {operand});", "if (t.stop == PHASE)", w.write(over, "pred", "t.flag")
