@@ -598,6 +598,18 @@ def _attention_in_tensor_memory() -> Iterator[Bug]:
     yield Bug("    tensor_fence_before();\n    barrier();", "    tensor_fence_before();", narrow)
     yield Bug("mbarrier_wait(scores_full(place[0].group, 0), 0);", "", ragged)
     mask = "attention_tcgen05: copied mask"
+    # Parts of groups, and the keys that these share.
+    for before, after in (
+        ("part / parts_of_group(params)", "part"),
+        ("part / parts_of_group(params)", "part % parts_of_group(params)"),
+        ("return params.advance[0];", "return params.batch_inner[1];"),
+        ("entry_along(params.a_batch[1], part)", "entry_along(params.a_batch[1], kv_head)"),
+        ("entry_along(params.b_batch[1], kv_head)", "entry_along(params.b_batch[1], part)"),
+        ("entry_along(params.d_batch[1], kv_head)", "entry_along(params.d_batch[1], part)"),
+        ("work.row / group + first", "work.row + first"),
+    ):
+        yield Bug(before, after, two)
+    yield Bug("first = RAGGED ? work.first_query : 0", "first = 0", ragged)
     yield Bug(
         "mbarrier_init(mask_empty(tile), 8 * CONSUMERS);", "mbarrier_init(mask_empty(tile), 4 * CONSUMERS);", mask
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
-from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
+from gensor_kernels.families.attention.shape import ELEMENT, Sizes, in_parts, sizes_of
 from gensor_kernels.families.attention.wgmma.cost import (
     HANDED_ON,
     LARGEST,
@@ -48,23 +48,47 @@ def groups(v: Mapping[str, Numbers]) -> Numbers:
     return v["block_q"] // GROUP_ROWS
 
 
+def parts_of(queries: int, group: int) -> int:
+    """Return into how many parts the heads of a group are divided, of which each has the keys of the whole group.
+
+    One where whole queries leave few of GROUP_ROWS rows without one, and for few queries, where parts would leave more
+    and read keys more often. Parts have as many heads as divide GROUP_ROWS.
+
+    Examples
+    --------
+    >>> [parts_of(1024, group) for group in (1, 7, 8, 12, 20, 24, 40, 48, 96)]
+    [1, 1, 1, 3, 5, 3, 5, 3, 3]
+    >>> parts_of(1, 24)
+    1
+    """
+    each = min(group & -group, GROUP_ROWS)
+    fits = group <= GROUP_ROWS and -GROUP_ROWS % group <= SPARE and GROUP_ROWS % group < SPARE
+    return 1 if fits or queries * each < GROUP_ROWS else group // each
+
+
+def parted_sizes(workload: Workload) -> Sizes:
+    """Return the numbers of an attention Workload after its groups of heads have been divided."""
+    e = sizes_of(workload)
+    return in_parts(e, parts_of(e.rows // e.group, e.group))
+
+
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Return everything that attention_tcgen05 tabulates."""
-    e = sizes_of(workload)
+    e = parted_sizes(workload)
 
     def warps(v: Values) -> dict[Column, np.ndarray]:
         count = groups(v)
         return {column.WARPS: 4 * (count + 1), wgmma.STORING: 4 * count}
 
     return (
-        *shared_parts(workload, arch, whole=True),
+        *shared_parts(e, arch, whole=True),
         Part(("block_q",), warps),
         # Two tiles to a step, and while a step is multiplied two buffers are not free.
         Part(("stages",), lambda v: {column.IN_FLIGHT: np.maximum(v["stages"] / 2 - 1.0, 0.5)}),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, arch),
         _entry(arch),
-        *mask_parts(workload),
+        *mask_parts(workload, e),
     )
 
 
