@@ -7,9 +7,9 @@
 // loads its scores from tensor memory, and stores their weights, in 16 bits, in the place of the scores: there they are
 // the left operand of the second product, whose sums stay in tensor memory too. While a warpgroup computes its softmax,
 // the products of the other one run (Zadouri et al., FlashAttention-4, 2026). Sums are brought into the measure of a
-// new largest score only if it exceeds the old one by more than 8 powers of two: weights stay below 256, and the
-// division by their total ends in the same result. Rows, splits, masks, the order of tiles, diagonals, sinks and
-// logarithms are as in attention_wgmma.cu.
+// new largest score only if it exceeds the old one by more than 8 powers of two, or with polynomials, which end at 2,
+// by more than one: weights stay below 256, and the division by their total ends in the same result.
+// Rows, splits, masks, the order of tiles, diagonals, sinks and logarithms are as in attention_wgmma.cu.
 //
 // Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS) + MASK_STAGES * MASK_BYTES,
 //                           EPILOGUE_STAGED ? BLOCK_Q / 2 * HEAD * 4 : 0)

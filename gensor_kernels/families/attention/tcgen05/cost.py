@@ -10,9 +10,11 @@ from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
 from gensor_kernels.families.attention.shape import ELEMENT, Sizes, in_parts, sizes_of
 from gensor_kernels.families.attention.wgmma.cost import (
+    EVALUATION,
     HANDED_ON,
     LARGEST,
     PACK,
+    POWER_ISSUE,
     ROW_BYTES,
     SLOWED,
     SPARE,
@@ -86,14 +88,15 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         # Two tiles to a step, and while a step is multiplied two buffers are not free.
         Part(("stages",), lambda v: {column.IN_FLIGHT: np.maximum(v["stages"] / 2 - 1.0, 0.5)}),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
-        _steps(e, arch),
+        _steps(e, EVALUATION[workload.dtype["a"]], arch),
         _entry(arch),
         *mask_parts(workload, e),
     )
 
 
-def _steps(e: Sizes, arch: Arch) -> Part:
-    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+def _steps(e: Sizes, evaluation: float, arch: Arch) -> Part:
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly; a polynomial
+    has ``evaluation`` instructions more than an exponential."""
     rate = arch.rate("peak_f16")
     more = CAP_ISSUE * e.form.capped  # instructions of a score
 
@@ -101,11 +104,14 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         count, scores = groups(v), v["block_k"]  # scores of a thread: of 32 rows of its warp
         half = GROUP_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of either product of a warpgroup
         # A soft cap is an exponential and a reciprocal more per score.
-        powers = ((3 if e.form.capped else 1) * scores + 4) * EXPONENTIAL
+        by_polynomial = v["block_k"] // 8 * v["polynomials"] // 8 * 8
+        powers = ((3 if e.form.capped else 1) * scores - by_polynomial + 4) * EXPONENTIAL
+        evaluated = by_polynomial * evaluation
         # Warpgroups share the tensor cores and the special-function units.
         math = np.maximum(2 * half, powers) * count
         moved = MEMORY_COLUMN * 1.5 * scores  # scores, then weights
-        weigh = scores * (LARGEST + PACK + more + SLOWED) + REDUCE + powers
+        weigh = scores * (LARGEST + PACK + more + SLOWED) + REDUCE
+        weigh = weigh + np.maximum(powers, scores * POWER_ISSUE + evaluated)
         # With two tiles of scores, the softmax of a step runs next to the products of its neighbours.
         apart = v["score_tiles"] > 1
         products, softmax = 2 * half + HANDED_OVER, weigh + moved
@@ -115,13 +121,13 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         return {
             column.MATH: math / (count + 1),
             column.MULTIPLIES: 0 * math,
-            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more)) * count / (count + 1),
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + evaluated) * count / (count + 1),
             column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
             wgmma.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 32 * v["head_tile"],
         }
 
-    return Part(("block_q", "block_k", "head_tile", "score_tiles"), function)
+    return Part(("block_q", "block_k", "head_tile", "score_tiles", "polynomials"), function)
 
 
 def _entry(arch: Arch) -> Part:

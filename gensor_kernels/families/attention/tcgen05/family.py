@@ -8,7 +8,7 @@ import numpy as np
 
 from gensor_kernels.families.attention.cost import CUT_ISSUE, assemble
 from gensor_kernels.families.attention.family import one_of_each
-from gensor_kernels.families.attention.wgmma.cost import POLYNOMIALS, together, with_mask
+from gensor_kernels.families.attention.wgmma.cost import together, with_mask
 from gensor_kernels.families.attention.wgmma.family import AttentionWgmma
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.tcgen05.cost import MEMORY_START
@@ -39,20 +39,18 @@ class AttentionTcgen05(AttentionWgmma):
     launch_bytes = staticmethod(cost.launch_bytes)
     rules = rules.RULES
     sized = staticmethod(cost.parted_sizes)
-    names = (*(name for name in AttentionWgmma.names if name != POLYNOMIALS.name), cost.SCORE_TILES.name)
+    names = (*AttentionWgmma.names, cost.SCORE_TILES.name)
     needs = (operators(FORMS, "is no attention"), feature("tcgen05", "tensor memory"))
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return the coordinates of warpgroups, of which a block has one or two, and the tiles of scores."""
         values = {"block_q": cost.BLOCKS_Q, "stages": cost.STAGES, "min_blocks": (1, 2)}
-        found = (each for each in super().coordinates(workload, arch) if each.name != POLYNOMIALS.name)
+        found = super().coordinates(workload, arch)
         return (*(each._replace(values=values.get(each.name, each.values)) for each in found), cost.SCORE_TILES)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six, as warpgroups have them."""
-        found = super().defaults(columns, workload, arch)
-        del found[POLYNOMIALS.name]
-        return found | {cost.SCORE_TILES.name: np.ones_like(columns["block_q"])}
+        return super().defaults(columns, workload, arch) | {cost.SCORE_TILES.name: np.ones_like(columns["block_q"])}
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""

@@ -119,9 +119,10 @@ class AttentionWgmma(Attention):
         )
 
     def known(self, workload: Workload) -> dict[str, object]:
-        """Return whether there is a mask and a window, and whether sequences have different lengths."""
+        """Return whether there are a mask, a window and a soft cap, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged, "SLIDING": e.form.windowed}
+        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        found |= {"SLIDING": e.form.windowed, "SOFTCAP": e.form.capped}
         return found if mask.is_copied(workload) else found | {"MASK_STAGES": 0}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
