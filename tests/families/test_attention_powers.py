@@ -1,4 +1,4 @@
-"""Exponentials by polynomials in attention on warpgroups: their error, and rows with infinities and NaN."""
+"""Exponentials by polynomials in attention of warpgroups and in tensor memory: errors, rows with infinities and NaN."""
 
 import re
 
@@ -23,6 +23,8 @@ from tests.doubles.emulated_kernels import execute
 from .verified import machine_code, verdict_without
 
 FAMILY, HOPPER = FAMILIES["attention_wgmma"], lookup("sm_90")
+TENSOR, BLACKWELL = FAMILIES["attention_tcgen05"], lookup("sm_100")
+both = pytest.mark.parametrize("family", [FAMILY, TENSOR], ids=lambda each: each.name)
 POWERS = files()["attention_powers.cuh"].read_text()
 [POWER_OF] = re.findall(r"^DEVICE float power_of.*?^}\n", POWERS, re.MULTILINE | re.DOTALL)
 
@@ -83,17 +85,19 @@ def test_wrong_polynomials_are_found(before, after, needs_emulator):
     assert worst > 3.1e-6
 
 
-def program(problem, eighths=3, **values):
-    return FAMILY.starters(problem, HOPPER)[0].replace(
-        **{"block_q": 64, "block_k": 32, "stages": 3, "polynomials": eighths} | values
+def program(problem, eighths=3, family=FAMILY, **values):
+    arch, rows = (HOPPER, 64) if family is FAMILY else (BLACKWELL, 128)
+    return family.starters(problem, arch)[0].replace(
+        **{"block_q": rows, "block_k": 32, "stages": 3, "polynomials": eighths} | values
     )
 
 
+@both
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("form", [{"causal": True}, {"mask": "float16"}, {"softcap": True, "mask": "bool"}], ids=str)
-def test_kernels_with_polynomials_are_right(dtype, form, needs_emulator):
+def test_kernels_with_polynomials_are_right(family, dtype, form, needs_emulator):
     problem = workload(99, head=64, dtype=dtype, **form)
-    verdict = verify(candidate(FAMILY, program(problem), problem), problem, use_cache=False)
+    verdict = verify(candidate(family, program(problem, family=family), problem), problem, use_cache=False)
     assert verdict.outcome == "ok", verdict
 
 
@@ -106,11 +110,12 @@ FAULTS = {
 }
 
 
+@both
 @pytest.mark.parametrize("name", FAULTS)
-def test_wrong_weights_are_caught(name, needs_emulator):
+def test_wrong_weights_are_caught(family, name, needs_emulator):
     problem = workload(99, head=64)
-    verdict = verdict_without(*FAULTS[name], candidate(FAMILY, program(problem), problem), problem)
-    assert verdict.outcome in ("wrong", "failed")
+    each = candidate(family, program(problem, family=family), problem)
+    assert verdict_without(*FAULTS[name], each, problem).outcome in ("wrong", "failed")
 
 
 def attended(each: Candidate, problem, source: str, key: int, value: float) -> np.ndarray:
@@ -126,29 +131,32 @@ def attended(each: Candidate, problem, source: str, key: int, value: float) -> n
     return given.out.view().astype(np.float64)
 
 
+@both
 @pytest.mark.parametrize(("value", "nothing"), [(np.nan, False), (np.inf, False), (-np.inf, True)], ids=str)
-def test_a_key_that_is_no_number_reaches_its_rows(value, nothing, needs_emulator):
+def test_a_key_that_is_no_number_reaches_its_rows(family, value, nothing, needs_emulator):
     """The same keys with and without polynomials; a score of minus infinity has the weight 0."""
     problem = workload(8, 48, head=64)
     results = []
     for eighths in (0, 3):
-        each = candidate(FAMILY, program(problem, eighths), problem)
+        each = candidate(family, program(problem, eighths, family), problem)
         found = [attended(each, problem, each.source(), key, value) for key in range(0, 48, 5)]
         assert all(np.isfinite(x).all() if nothing else np.isnan(x).all() for x in found), eighths
         results.append(np.array(found))
     assert not nothing or np.abs(results[0] - results[1]).max() < 2e-3
 
 
+LARGEST = (np.nan, "POLYNOMIALS ? max_(a, b) : maximum_(a, b)", "maximum_(a, b)")
+INFINITE = (np.inf, "POLYNOMIALS && top[0][half] == -minus_infinity()", "false")
+GROWS = (np.nan, "!(largest[half] <= top[0][half] + growth)", "largest[half] > top[0][half] + growth")
+
+
 @pytest.mark.parametrize(
-    ("value", "before", "after"),
-    [
-        (np.nan, "POLYNOMIALS ? max_(a, b) : maximum_(a, b)", "maximum_(a, b)"),
-        (np.inf, "POLYNOMIALS && top[0][half] == -minus_infinity()", "false"),
-    ],
+    ("family", "value", "before", "after"),
+    [*((FAMILY, *each) for each in (LARGEST, INFINITE)), *((TENSOR, *each) for each in (LARGEST, INFINITE, GROWS))],
 )
-def test_a_key_that_is_no_number_needs_these_lines(value, before, after, needs_emulator):
+def test_a_key_that_is_no_number_needs_these_lines(family, value, before, after, needs_emulator):
     problem = workload(8, 48, head=64)
-    each = candidate(FAMILY, program(problem), problem)
+    each = candidate(family, program(problem, family=family), problem)
     source = each.source()
     assert source.count(before) == 1
     found = [attended(each, problem, source.replace(before, after), key, value) for key in range(0, 48, 5)]
@@ -167,6 +175,27 @@ def test_polynomials_take_the_place_of_special_functions():
     assert plain["MUFU"] - other["MUFU"] == polynomials
     more = sum(other.values()) - sum(plain.values())
     assert 8 * polynomials - 4 <= more <= 8 * polynomials + 12
+
+
+def test_polynomials_take_the_place_of_special_functions_in_tensor_memory():
+    """The same of twice 16 rows, in the code for tiles that are cut and in that for others."""
+    problem = workload(4096, heads=16, head=64, dtype="bfloat16")
+    values = {"block_q": 256, "block_k": 64, "stages": 4}
+    plain, other = (machine_code(TENSOR, problem, "sm_100", **values, polynomials=count)[1].opcodes for count in (0, 2))
+    polynomials = 2 * 8 * (8 * 2 // 8)
+    assert plain["MUFU"] - other["MUFU"] == polynomials
+    more = sum(other.values()) - sum(plain.values())
+    assert 7 * polynomials - 20 <= more <= 7 * polynomials + 60
+
+
+def test_a_measure_that_polynomials_outgrow_is_found(monkeypatch, needs_emulator):
+    """Polynomials end at 2, exponentials at 256."""
+    problem = workload(99, head=64)
+    each = candidate(TENSOR, program(problem, family=TENSOR), problem)
+    source = each.source()
+    assert source.count("POLYNOMIALS ? 1.0f : 8.0f") == 1
+    monkeypatch.setattr(Candidate, "source", lambda self: source.replace("POLYNOMIALS ? 1.0f", "POLYNOMIALS ? 8.0f"))
+    assert verify(each, problem, use_cache=False).outcome == "wrong"
 
 
 def test_three_warpgroups_take_steps_of_128_keys_without_spills():

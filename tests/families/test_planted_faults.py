@@ -577,7 +577,7 @@ FAULTS = {
         "scales past the memory": ("{memory + PLACES * SUM_COLUMNS}", "{memory + MEMORY_COLUMNS - 4}"),
         "scales of another type": ("(u32)(SCALES < 4) << 23", "(u32)(SCALES == 4) << 23"),
         "scales as rows of 128 bytes": ("(u64)(128 >> 4) << 32", "(u64)(1024 >> 4) << 32"),
-"a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot), ALL_BLOCKS);", ""),
         "buffers that overlap": ("(SECTORS_AT + buffer * SECTORS_BYTES)", "(SECTORS_AT + buffer * 1024)"),
         "scales over the slabs": (
             "SECTORS_AT = SLABS + (EPILOGUE_STAGED ? 256 * WARP_N",

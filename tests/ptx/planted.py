@@ -625,6 +625,18 @@ def _attention_in_tensor_memory() -> Iterator[Bug]:
     yield Bug("    tensor_fence_before();\n    barrier();", "    tensor_fence_before();", narrow)
     yield Bug("mbarrier_wait(scores_full(place[0].group, 0), 0);", "", ragged)
     mask = "attention_tcgen05: copied mask"
+    # Parts of groups, and the keys that these share.
+    for before, after in (
+        ("part / parts_of_group(params)", "part"),
+        ("part / parts_of_group(params)", "part % parts_of_group(params)"),
+        ("return params.advance[0];", "return params.batch_inner[1];"),
+        ("entry_along(params.a_batch[1], part)", "entry_along(params.a_batch[1], kv_head)"),
+        ("entry_along(params.b_batch[1], kv_head)", "entry_along(params.b_batch[1], part)"),
+        ("entry_along(params.d_batch[1], kv_head)", "entry_along(params.d_batch[1], part)"),
+        ("work.row / group + first", "work.row + first"),
+    ):
+        yield Bug(before, after, two)
+    yield Bug("first = RAGGED ? work.first_query : 0", "first = 0", ragged)
     yield Bug(
         "mbarrier_init(mask_empty(tile), 8 * CONSUMERS);", "mbarrier_init(mask_empty(tile), 4 * CONSUMERS);", mask
     )
@@ -633,9 +645,16 @@ def _attention_in_tensor_memory() -> Iterator[Bug]:
     yield Bug("await_sums(place.group, step - 1);", "", tiles)
     yield Bug("kept[v / 2 % 2]", "kept[v % 2]", two)
     yield Bug("piece[v] *= math.kept[v / 2 % 2];", "piece[v] *= 1.0f;", two)
-    yield Bug("8.0f * reciprocal_(unit)", "800.0f * reciprocal_(unit)", narrow)
+    yield Bug("1.0f : 8.0f) * reciprocal_(unit)", "1.0f : 800.0f) * reciprocal_(unit)", narrow)
     yield Bug("int lanes = 4;", "int lanes = 8;", two)
     yield Bug("kept[half] = grows ?", "kept[half] = !grows ?", two)
+    # Exponentials by polynomials.
+    for before, after in (
+        ("POLYNOMIALS ? 1.0f : 8.0f", "POLYNOMIALS ? 8.0f : 8.0f"),
+        ("bit_cast<u32>(shifted) << 23", "bit_cast<u32>(shifted) << 22"),
+        ("fma_(-top * unit, 0.0078125f, 0.9921875f)", "fma_(-top, 0.0078125f, 0.9921875f)"),
+    ):
+        yield Bug(before, after, "attention_tcgen05: polynomials")
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)

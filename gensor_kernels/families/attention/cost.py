@@ -61,13 +61,13 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
 def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, arch: Arch) -> np.ndarray:
     """Q once, and K and V once for each time that the blocks of an entry come by and do not find them in the L2."""
     window = np.minimum(blocks, residents * arch.sms)
-    per_entry = c[own.TILES] * c["split_k"] / e.sequences
+    per_entry = c[own.TILES] * c["split_k"] * e.parts / e.sequences
     entry = 2.0 * ELEMENT * e.read * e.n
     passes = np.maximum(per_entry / window, 1.0)
     held = np.ceil(window / per_entry) * entry
     lost = np.maximum(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0)
     share = np.minimum(c[column.ITERATIONS] * c["split_k"] * c["block_k"] / e.read, 1.0)
-    entries = float(e.batch) * e.sequences
+    entries = float(e.batch) / e.parts * e.sequences
     once = float(e.batch) * e.m * e.n * ELEMENT + entries * entry + e.mask_whole
     return once + entries * entry * (passes - 1.0) * lost * share
 
@@ -156,12 +156,11 @@ def rows_of(block: np.ndarray, e: Sizes, whole: bool) -> np.ndarray:
     return np.maximum(block // e.group, 1) * e.group if whole else block
 
 
-def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...]:
+def shared_parts(e: Sizes, arch: Arch, whole: bool) -> tuple[Part, ...]:
     """Tabulate what attention families have in common: grid, steps, splits, launch bounds, stores of outputs.
 
     With ``whole`` a block has all heads of a group of its queries.
     """
-    e = sizes_of(workload)
 
     def grid(v: Values) -> dict[Column, np.ndarray]:
         block = v["block_q"]
@@ -199,7 +198,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     return (
-        *shared_parts(workload, arch, whole=False),
+        *shared_parts(e, arch, whole=False),
         Part(("block_q", "warp_q"), warps),
         Part(("copy", "stages", "vector_k", "vector_v"), copy),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),

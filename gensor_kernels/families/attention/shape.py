@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +28,8 @@ class Sizes:
     bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``mask_heads``, ``mask_queries``
     and ``mask_keys`` whether it differs between heads of a group, queries and keys; ``mask_pair`` whether two keys of
     it are read at once; ``mask_large`` whether it makes scores as large as a float32 can be; ``extra`` the bytes of
-    epilogue operands; ``steps`` epilogue operations, of which ``operands`` read one.
+    epilogue operands; ``steps`` epilogue operations, of which ``operands`` read one.  ``parts``: neighbouring
+    entries that have the same keys and values.
     """
 
     form: Form
@@ -55,6 +56,7 @@ class Sizes:
     extra: int
     steps: int
     operands: int
+    parts: int = 1
 
     @property
     def rows(self) -> int:
@@ -120,3 +122,8 @@ def sizes_of(workload: Workload) -> Sizes:
         steps=len(workload.epilogue),
         operands=vectors_of(workload.epilogue),
     )
+
+
+def in_parts(e: Sizes, count: int) -> Sizes:
+    """Return the numbers of an attention whose groups of heads are each divided into ``count`` parts, as entries."""
+    return replace(e, batch=e.batch * count, m=e.m // count, group=e.group // count, parts=count)

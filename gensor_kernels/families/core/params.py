@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gensor_kernels.operators.attention.attention import part_heads, part_strides
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 
 from .divisors import DIVISOR_BYTES, packed_divisors
@@ -32,6 +33,8 @@ OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
 D_OFFSET = 32
 SCALAR_OFFSET = 48
+#: Offset of the first number of `advance`, the last field of the head.
+PARTS_OFFSET = HEAD_BYTES - 12
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
 #: dtype of an epilogue operand -> its number in `EpilogueStep.dtype`
@@ -71,6 +74,8 @@ class Tiling:
     `merged` is how many entries of the innermost batch axis a tile takes as one (`merge_groups`); 0: none.
     `pixels` are the pixels of an image where columns of C are those of all images (`join_images`); 0: they are not.
     `together` are the values of k that the kernel counts as one.
+    `parted` are the parts into which attention divides the heads of a group (`part_heads`); kernels that divide them
+    read this number in the first place of `advance`.
     """
 
     tiles_m: int
@@ -82,6 +87,7 @@ class Tiling:
     merged: int = 0
     pixels: int = 0
     together: int = 1
+    parted: int = 1
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
@@ -152,6 +158,10 @@ def pack(
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
     g = merge_groups(join_images(geometry) if tiles.pixels else geometry, tiles.merged)
+    if tiles.parted > 1:
+        each = g.batch[2] // tiles.parted
+        g = part_heads(g, tiles.parted)
+        steps = [replace(step, strides=part_strides(step.strides, each)) for step in steps]
     if tiles.merged > 1:
         steps = [
             replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps

@@ -17,7 +17,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, Window
 from gensor_kernels.operators.windows.conv_packed import pack_window, thin_window
 
-from .params import D_OFFSET, SIZE, TAIL_END, TAIL_OFFSET, WORKSPACE_OFFSET
+from .params import D_OFFSET, PARTS_OFFSET, SIZE, TAIL_END, TAIL_OFFSET, WORKSPACE_OFFSET
 
 #: Bytes of a map; maps follow Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
@@ -33,6 +33,7 @@ MOST_ROWS, MOST_PIXELS = 256, 1024
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
 _STRIDES, _OWN = struct.Struct("<15q"), struct.Struct("<5q")
 _SIZES = struct.Struct("<4i2i")
+_PARTS = struct.Struct("<i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
@@ -139,6 +140,8 @@ def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     entry, head, member, row, column = _OWN.unpack_from(packed, _own_offset(wanted))
     queries, elements, keys, batch, heads, group = _SIZES.unpack_from(packed, _SIZES_OFFSET)
     entries = batch // max(1, heads * group)
+    if wanted.operand in "bd":  # parts of a group have the same keys and values
+        heads //= max(1, _PARTS.unpack_from(packed, PARTS_OFFSET)[0])
     outer = [(heads if head else 1, head), (entries if entry else 1, entry)]
     if wanted.operand == "a":
         axes = [(group, member), (queries, row), *outer]
@@ -277,6 +280,7 @@ def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
     if wanted.copied_at is not None:
         pointer = WORKSPACE_OFFSET
     own = packed[pointer : pointer + _POINTER.size] + packed[strides : strides + 40] + packed[_SIZES_OFFSET:SIZES_END]
+    own += packed[PARTS_OFFSET : PARTS_OFFSET + _PARTS.size]
     return bytes(own + packed[TAIL_OFFSET:TAIL_END] if wanted.window or wanted.other else own)
 
 
@@ -285,6 +289,7 @@ def call_key(packed: bytes | bytearray, copied: bool, stored: bool, third: bool 
     workspace; ``stored``: some map is that of c; ``third``: some map is that of d."""
     first = D_OFFSET if third else _STRIDES_OFFSET  # strides follow the address of d
     own = packed[: _POINTER.size * (2 + stored)] + packed[first:SIZES_END] + packed[TAIL_OFFSET:TAIL_END]
+    own += packed[PARTS_OFFSET : PARTS_OFFSET + _PARTS.size]
     return bytes(own + packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size] if copied else own)
 
 

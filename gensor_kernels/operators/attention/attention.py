@@ -161,6 +161,27 @@ def mask_strides(geometry: Geometry) -> tuple[int, ...]:
     return _TOLD.unpack_from(geometry.tail)[1:6]
 
 
+def part_heads(geometry: Geometry, count: int) -> Geometry:
+    """Return a call whose groups of heads are each divided into ``count`` parts, entries of the middle batch axis.
+
+    Heads of Q, of the output and of the mask follow each other evenly.  Strides of K and V stay those of whole groups.
+    """
+    if count <= 1:
+        return geometry
+    outer, middle, group = geometry.batch
+    a, c = (part_strides(each, group // count) for each in (geometry.a, geometry.c))
+    told = list(_TOLD.unpack_from(geometry.tail))
+    told[2] = told[3] * (group // count)
+    tail = _TOLD.pack(*told) + geometry.tail[_TOLD.size :]
+    return replace(geometry, batch=(outer, middle * count, group // count), a=a, c=c, tail=tail)
+
+
+def part_strides(strides: Strides, heads: int) -> Strides:
+    """Return the strides of an operand by (batch entry, part of ``heads`` heads, head within its part)."""
+    outer, _, head = strides.batch
+    return replace(strides, batch=(outer, head * heads, head))
+
+
 @dataclass(frozen=True)
 class Attention(Operator):
     """One form of attention, for tuner and dispatch."""

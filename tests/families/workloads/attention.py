@@ -81,6 +81,7 @@ CONTRACTS = {
             ),
             ("sm_100", workload(512, head=128, causal=True, sinks="float16", lse=True, **SHARED)),
             ("sm_100", sequences.workload(8, 2048, 2048, head=64, sinks="bfloat16", causal=True, **SHARED)),
+            ("sm_100", workload(1024, heads=96, kv_heads=2, head=128, dtype="bfloat16", causal=True, mask="bool")),
         ],
         entries=lambda program: ["attention_tcgen05"] + ["attention_combine"] * (program["split_k"] > 1),
         starters=lambda starters, index: starters[: 2 if index in (0, 4) else 1],

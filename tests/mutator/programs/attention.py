@@ -127,4 +127,5 @@ def attention_tcgen05_configurations() -> list[Configuration]:
         make("copied mask", copied[0], block_q=256, block_k=48, mask_stages=2),
         make("copied pairs", copied[1], block_k=32, mask_stages=1, split_k=2),
         make("copied floats", copied[2], block_k=48, mask_stages=2, stages=2, score_tiles=2),
+        make("polynomials", attention(99, head=64, causal=True), block_k=32, polynomials=3, longest_first=1),
     ]

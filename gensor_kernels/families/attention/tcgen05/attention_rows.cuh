@@ -114,13 +114,13 @@ struct WarpMath {
     }
 
     // Turns scores into weights. Returns whether earlier sums have to be multiplied by `kept`. A row that has seen
-    // nothing has sums of zero, in any measure.
+    // nothing has sums of zero, in any measure. Polynomials are not above 2.
     MEMBER bool weigh(float unit) {
-        const float growth = 8.0f * reciprocal_(unit);
+        const float growth = (POLYNOMIALS ? 1.0f : 8.0f) * reciprocal_(unit);
         const float largest[2] = {largest_score(0), largest_score(1)};
         bool grows = false;
         UNROLL for (int half = 0; half < 2; ++half) grows |=
-            top[0][half] != minus_infinity() && largest[half] > top[0][half] + growth;
+            top[0][half] != minus_infinity() && !(largest[half] <= top[0][half] + growth); // NaN grows
         grows = any_row(grows);
         UNROLL for (int half = 0; half < 2; ++half) {
             const float before = top[0][half];
@@ -129,10 +129,12 @@ struct WarpMath {
             // Rows that have seen nothing yet have no largest score: any finite number serves.
             const float base = top[0][half] == minus_infinity() ? 0.0f : top[0][half];
             kept[half] = grows ? weight_of(before, base, unit) : 1.0f;
+            const RowPowers powers(base, unit);
             float total_here[2] = {0, 0};
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
                 float &score = scores[4 * j + 2 * half + e];
-                score = weight_of(score, base, unit);
+                score = by_polynomial(j) ? powers.weight(score, scores[4 * known_before(j) + 2 * half + e])
+                                         : weight_of(score, base, unit);
                 total_here[e] += score;
             }
             total[0][half] = fma_(total[0][half], kept[half], total_here[0] + total_here[1]);
@@ -151,6 +153,8 @@ struct WarpMath {
         UNROLL for (int half = 0; half < 2; ++half) {
             total[0][half] += shuffle_xor(total[0][half], 1);
             total[0][half] += shuffle_xor(total[0][half], 2);
+            if (POLYNOMIALS && top[0][half] == -minus_infinity())
+                total[0][half] = top[0][half] - top[0][half];
         }
     }
     MEMBER void divide() {

@@ -3,12 +3,12 @@
 //
 // A block computes up to BLOCK_Q rows, tiles of 128 rows of CONSUMERS = BLOCK_Q / 128 warpgroups, with warps in three
 // roles, which only mbarriers connect. One thread requests tensor copies (TMA) of Q and of tiles of keys and values, as
-// in attention_wgmma.cu (attention_ring.cuh). One thread issues the products of all tiles of rows. A warpgroup loads
-// its scores from tensor memory, and stores their weights, in 16 bits, in the place of the scores: there they are the
-// left operand of the second product, whose sums stay in tensor memory too. While a warpgroup computes its softmax, the
-// products of the other one run (Zadouri et al., FlashAttention-4, 2026). Sums are brought into the measure of a new
-// largest score only if it exceeds the old one by more than 8 powers of two: weights stay below 256, and the division
-// by their total ends in the same result.
+// in attention_wgmma.cu (attention_requests.cuh). One thread issues the products of all tiles of rows. A warpgroup
+// loads its scores from tensor memory, and stores their weights, in 16 bits, in the place of the scores: there they are
+// the left operand of the second product, whose sums stay in tensor memory too. While a warpgroup computes its softmax,
+// the products of the other one run (Zadouri et al., FlashAttention-4, 2026). Sums are brought into the measure of a
+// new largest score only if it exceeds the old one by more than 8 powers of two, or with polynomials, which end at 2,
+// by more than one: weights stay below 256, and the division by their total ends in the same result.
 // Rows, splits, masks, the order of tiles, diagonals, sinks and logarithms are as in attention_wgmma.cu.
 //
 // Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS) + MASK_STAGES * MASK_BYTES,
@@ -51,6 +51,7 @@ constexpr int CONSUMERS = BLOCK_Q / 128, THREADS = 128 * (CONSUMERS + 1);
 constexpr bool WHOLE_QUERIES = true; // rows of a block are all heads of a group of its queries
 constexpr int SLABS = 1024;          // offset of the slabs of the staged epilogue in shared memory
 
+#include "attention_requests.cuh"
 #include "attention_rows.cuh"
 
 #include "attention_finish.cuh"
@@ -317,7 +318,7 @@ KERNEL(attention_tcgen05, MappedParams, THREADS, MIN_BLOCKS) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
         if (warp == REQUESTS)
-            produce(params, work, steps_of(work));
+            request_tiles(params, work, steps_of(work));
         else if (warp == MULTIPLIES)
             multiply(steps_of(work), memory);
         free_memory(warp, memory);

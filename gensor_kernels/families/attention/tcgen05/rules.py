@@ -18,7 +18,7 @@ RULES = Rules(
         wgmma.RING,
         wgmma.PACKED,
         wgmma.MASKS,
-        Rule("No exponential is a polynomial.", "not POLYNOMIALS", given=True),
+        *wgmma.POWERS,
         Rule(
             "Tensor memory has the scores and sums of as many blocks as are promised.",
             "MIN_BLOCKS * MEMORY_COLUMNS <= 512",
@@ -27,7 +27,8 @@ RULES = Rules(
         wgmma.PROMISED,
         Rule(
             "A warp's scores and weights do not fit the registers.",
-            "BLOCK_KEYS * 5 // 4 + (56 if MASK_STAGES else BLOCK_KEYS if MASK else 0) + 52 <= TAKEN",
+            "BLOCK_KEYS * 5 // 4 + (56 if MASK_STAGES else BLOCK_KEYS if MASK else 0)"
+            " + (68 if POLYNOMIALS and SOFTCAP else 52) <= TAKEN",
         ),
         Rule("The sums of 16 rows do not fit the registers.", "HEAD // 2 + 80 <= TAKEN"),
         *attention.SHARED,

@@ -85,19 +85,18 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         return {column.IN_FLIGHT: np.maximum(v["stages"] / 2 - 1.0, 0.5)}
 
     return (
-        *shared_parts(workload, arch, whole=True),
+        *shared_parts(e, arch, whole=True),
         Part(("block_q",), groups),
         Part(("stages",), stages),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, EVALUATION[workload.dtype["a"]], arch),
         _entry(arch),
-        *mask_parts(workload),
+        *mask_parts(workload, e),
     )
 
 
-def mask_parts(workload: Workload) -> tuple[Part, ...]:
+def mask_parts(workload: Workload, e: Sizes) -> tuple[Part, ...]:
     """Tabulate the mask of a Workload, if it has one."""
-    e = sizes_of(workload)
     if mask.is_copied(workload):
         return (mask.copied_part(e, SPARE),)
     return (mask.loaded_part(e),) if e.mask_bytes else ()

@@ -63,6 +63,7 @@ class AttentionWgmma(Attention):
     threads = staticmethod(cost.threads)
     launch_bytes = staticmethod(cost.launch_bytes)
     rules = rules.RULES
+    sized = staticmethod(sizes_of)
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
     names = (
@@ -118,14 +119,15 @@ class AttentionWgmma(Attention):
         )
 
     def known(self, workload: Workload) -> dict[str, object]:
-        """Return whether there is a mask and a window, and whether sequences have different lengths."""
+        """Return whether there are a mask, a window and a soft cap, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged, "SLIDING": e.form.windowed}
+        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        found |= {"SLIDING": e.form.windowed, "SOFTCAP": e.form.capped}
         return found if mask.is_copied(workload) else found | {"MASK_STAGES": 0}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See attention.rules."""
-        return super().sizes(workload) | {"GROUP": sizes_of(workload).group}
+        return super().sizes(workload) | {"GROUP": self.sized(workload).group}
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the shared bytes and the warps of a block."""
@@ -181,7 +183,7 @@ class AttentionWgmma(Attention):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
-        p, e = program.by_name, sizes_of(workload)
+        p, e = program.by_name, self.sized(workload)
         rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
         maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
         if program.get("mask_stages"):

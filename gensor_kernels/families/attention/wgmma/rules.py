@@ -37,6 +37,10 @@ MASKS = Rule(
 PROMISED = Rule(
     "Registers change hands only where the launch bounds say how many there are.", "MIN_BLOCKS >= 1", given=True
 )
+POWERS = (
+    Rule("Some fragment has polynomials, if any.", "POLYNOMIALS == 0 or BLOCK_KEYS // 8 * POLYNOMIALS >= 8"),
+    Rule("Logarithms need more precise totals than polynomials give.", "POLYNOMIALS == 0 or not LSE", given=True),
+)
 RULES = Rules(
     (
         TYPES,
@@ -48,8 +52,7 @@ RULES = Rules(
         ),
         KEYS_OF_A_PRODUCT,
         BOXES,
-        Rule("Some fragment has polynomials, if any.", "POLYNOMIALS == 0 or BLOCK_KEYS // 8 * POLYNOMIALS >= 8"),
-        Rule("Logarithms need more precise totals than polynomials give.", "POLYNOMIALS == 0 or not LSE", given=True),
+        *POWERS,
         RING,
         PACKED,
         MASKS,
