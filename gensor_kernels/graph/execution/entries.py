@@ -1,0 +1,155 @@
+"""Models in the cache folder: what `load` has read and planned, for the next process that loads the same file.
+
+An entry is a saved model (saved.py). Its name is a digest of the file's contents, of options and fixed inputs, and of
+the sources and packages that turn these into plans; its plans also belong to a part, to databases and to settings.
+What cannot be read is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_database import packaged_digest, trust
+from gensor_kernels import config
+from gensor_kernels.dispatch.api.current import current_runtime
+from gensor_kernels.errors import GensorError
+
+from . import saved
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.ir.graph import Graph
+    from gensor_kernels.graph.ir.options import Options
+    from gensor_kernels.graph.layouts.laid_out import Layouts
+    from gensor_kernels.graph.readers.onnx_file import Source, Values
+
+    from .plan import Plan
+
+#: Folder in the cache folder.
+FOLDER = "plans"
+#: Bytes of the largest model, and of an entry's arrays, and of all entries; those that were opened last stay.
+LARGEST, MOST_BYTES = 2**28, 2**30
+#: Plans of an entry.
+MOST_PLANS = 4
+PACKAGES = ("numpy", "ml_dtypes", "onnx", "onnx-ir", "onnxscript")
+#: Nanoseconds within which a second change of a file may leave its time as it was.
+TICK = 2 * 10**9
+#: Errors of a file that is no entry: cut, changed, of another user or version.
+UNREADABLE = (GensorError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+class Entry:
+    """What is kept of one ONNX file."""
+
+    def __init__(self, model: Path, content: str, facts: os.stat_result, file: Path):
+        self._model, self._content, self._facts, self._file = model, content, facts, file
+        self._plans: dict[saved.Key, tuple[Graph, Layouts | None]] = {}
+
+    def is_of_file(self) -> bool:
+        """Return whether the ONNX file is still the one whose contents name the entry."""
+        with suppress(OSError):
+            now, then = self._model.stat(), self._facts
+            same = (now.st_ino, now.st_size, now.st_mtime_ns) == (then.st_ino, then.st_size, then.st_mtime_ns)
+            return same and (time.time_ns() - now.st_mtime_ns > TICK or _digest(self._model)[0] == self._content)
+        return False
+
+    def read(self) -> saved.SavedSource | None:
+        """Return the kept model, or None."""
+        try:
+            if not trust.is_own(os.lstat(self._file)):
+                return None
+            source, *_ = saved.read(self._file, verifies=True) or (None,)
+            if source is not None:
+                source.is_kept = True
+                source.places = [(self._model.resolve(), *place) for place in source.own_places]
+            os.utime(self._file)
+        except UNREADABLE as error:
+            config.logger().info("%s is not used: %s", self._file, error)
+            return None
+        return source
+
+    def conditions(self) -> str:
+        """Return what plans depend on besides the model, as a part's name, or "" where they are not kept."""
+        try:
+            runtime = current_runtime()
+        except (GensorError, ImportError):
+            return ""
+        arch, state = runtime.device.arch, runtime.library.state()
+        if arch is None or state is None or runtime.pins is not None:
+            return ""
+        settings = config.tune_mode(), config.disabled(), config.always_deterministic(), runtime.device.emulated
+        about = [arch.values(), packaged_digest(arch.name), state, settings]
+        return f"{arch.name} {hashlib.sha256(json.dumps(about, default=sorted, sort_keys=True).encode()).hexdigest()}"
+
+    def keep(self, source: Source, name: str, options: Options, key: saved.Key, plan: Plan) -> None:
+        """Write a plan next to those that were kept before, as far as there is room."""
+        stored = source.plans if isinstance(source, saved.SavedSource) else {}
+        full = sum(each[1] == key[1] for each in stored) >= MOST_PLANS or len(self._plans) >= MOST_PLANS
+        outside = source.weight_files or any(file != self._model.resolve() for file, *_ in source.places)
+        if not key[1] or full or outside:
+            return
+        self._plans[key] = plan.graph, plan.layouts
+        with suppress(*UNREADABLE, MemoryError):
+            plans = {each: found for each in stored if (found := source.plan(each)) is not None} | self._plans
+            newest = dict([*plans.items()][-MOST_PLANS:])
+            notes = {"places": [place for _, *place in source.places]}
+            saved.save(source, name, options, newest, self._file, most=LARGEST, notes=notes)
+            _make_room(self._file)
+
+
+def find(model: Path, options: Options, inputs: Values | None) -> Entry | None:
+    """Return the entry of an ONNX file, there or not, or None where none is kept."""
+    if not config.keeps_plans():
+        return None
+    try:
+        if model.stat().st_size > LARGEST:
+            return None
+        content, facts = _digest(model)
+        fixed = {name: np.asarray(value) for name, value in (inputs or {}).items()}
+        if any(array.dtype.hasobject for array in fixed.values()):
+            return None
+        about = [(name, each.dtype.name, each.shape, each.tobytes().hex()) for name, each in sorted(fixed.items())]
+        key = json.dumps([content, list(options), about, saved.sources(), _packages()])
+        folder = config.cache_dir() / FOLDER
+        trust.make_folder(folder)
+    except UNREADABLE:
+        return None
+    return Entry(model, content, facts, folder / f"{hashlib.sha256(key.encode()).hexdigest()}.gensor")
+
+
+def _digest(file: Path) -> tuple[str, os.stat_result]:
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        facts = os.fstat(stream.fileno())
+        while block := stream.read(1 << 20):
+            found.update(block)
+    return found.hexdigest(), facts
+
+
+@cache
+def _packages() -> list[str]:
+    found = [sys.version]
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return found
+
+
+def _make_room(newest: Path) -> None:
+    """Delete the entries that were opened least recently where all have more than MOST_BYTES."""
+    files = [(each.stat(), each) for each in newest.parent.iterdir() if each != newest]
+    room = MOST_BYTES - newest.stat().st_size
+    for facts, file in sorted(files, key=lambda each: each[0].st_mtime_ns, reverse=True):
+        room -= facts.st_size
+        if room < 0:
+            file.unlink(missing_ok=True)
