@@ -21,7 +21,7 @@ from gensor_tuner.output import counts_text, note, plural, say
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {
-    **{"emulator": (".so", ".o"), "plans": (".gensor",)},
+    **{"emulator": (".so", ".o"), "plans": (".gensor", ".json")},
     **{"verdicts": (".json",), "unfinished": (".json",), "models": (".json",)},
 }
 #: Seconds after which an unfinished file of a build counts as abandoned.

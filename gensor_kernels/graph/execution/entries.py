@@ -8,22 +8,18 @@ What cannot be read is as if it were not there.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
 import time
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_database import packaged_digest, trust
 from gensor_kernels import config
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import GensorError
+from gensor_kernels.graph.conditions import conditions, is_kept, kept_file, protect
 
 from . import saved
 
@@ -35,13 +31,10 @@ if TYPE_CHECKING:
 
     from .plan import Plan
 
-#: Folder in the cache folder.
-FOLDER = "plans"
 #: Bytes of the largest model, and of an entry's arrays, and of all entries; those that were opened last stay.
 LARGEST, MOST_BYTES = 2**28, 2**30
 #: Plans of an entry.
 MOST_PLANS = 4
-PACKAGES = ("numpy", "ml_dtypes", "onnx", "onnx-ir", "onnxscript")
 #: Nanoseconds within which a second change of a file may leave its time as it was.
 TICK = 2 * 10**9
 #: Errors of a file that is no entry: cut, changed, of another user or version.
@@ -66,30 +59,23 @@ class Entry:
     def read(self) -> saved.SavedSource | None:
         """Return the kept model, or None."""
         try:
-            if not trust.is_own(os.lstat(self._file)):
+            if not is_kept(self._file):
                 return None
             source, *_ = saved.read(self._file, verifies=True) or (None,)
             if source is not None:
                 source.is_kept = True
                 source.places = [(self._model.resolve(), *place) for place in source.own_places]
-            os.utime(self._file)
         except UNREADABLE as error:
             config.logger().info("%s is not used: %s", self._file, error)
             return None
         return source
 
     def conditions(self) -> str:
-        """Return what plans depend on besides the model, as a part's name, or "" where they are not kept."""
+        """Return what plans depend on besides the model, or "" where they are not kept."""
         try:
-            runtime = current_runtime()
+            return conditions(current_runtime())
         except (GensorError, ImportError):
             return ""
-        arch, state = runtime.device.arch, runtime.library.state()
-        if arch is None or state is None or runtime.pins is not None:
-            return ""
-        settings = config.tune_mode(), config.disabled(), config.always_deterministic(), runtime.device.emulated
-        about = [arch.values(), packaged_digest(arch.name), state, settings]
-        return f"{arch.name} {hashlib.sha256(json.dumps(about, default=sorted, sort_keys=True).encode()).hexdigest()}"
 
     def keep(self, source: Source, name: str, options: Options, key: saved.Key, plan: Plan) -> None:
         """Write a plan next to those that were kept before, as far as there is room."""
@@ -104,6 +90,7 @@ class Entry:
             newest = dict([*plans.items()][-MOST_PLANS:])
             notes = {"places": [place for _, *place in source.places]}
             saved.save(source, name, options, newest, self._file, most=LARGEST, notes=notes)
+            protect(self._file)
             _make_room(self._file)
 
 
@@ -119,12 +106,9 @@ def find(model: Path, options: Options, inputs: Values | None) -> Entry | None:
         if any(array.dtype.hasobject for array in fixed.values()):
             return None
         about = [(name, each.dtype.name, each.shape, each.tobytes().hex()) for name, each in sorted(fixed.items())]
-        key = json.dumps([content, list(options), about, saved.sources(), _packages()])
-        folder = config.cache_dir() / FOLDER
-        trust.make_folder(folder)
+        return Entry(model, content, facts, kept_file([content, list(options), about], ".gensor"))
     except UNREADABLE:
         return None
-    return Entry(model, content, facts, folder / f"{hashlib.sha256(key.encode()).hexdigest()}.gensor")
 
 
 def _digest(file: Path) -> tuple[str, os.stat_result]:
@@ -134,15 +118,6 @@ def _digest(file: Path) -> tuple[str, os.stat_result]:
         while block := stream.read(1 << 20):
             found.update(block)
     return found.hexdigest(), facts
-
-
-@cache
-def _packages() -> list[str]:
-    found = [sys.version]
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return found
 
 
 def _make_room(newest: Path) -> None:

@@ -14,13 +14,13 @@ import os
 import secrets
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.conditions import sources
 from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.options import Options
@@ -123,17 +123,6 @@ def _copy_source(state: dict[str, Any]) -> Source:
     made = Source.__new__(Source)
     made.__setstate__(state)
     return made
-
-
-@cache
-def sources() -> str:
-    """Return a digest of everything that turns a model into a plan, random for a package without sources."""
-    root = Path(__file__).parents[2]
-    files = sorted([*root.rglob("*.py"), *root.rglob("*.toml")])
-    found = hashlib.sha256(f"{OPSET}".encode() if files else secrets.token_bytes())
-    for file in files:
-        found.update(file.read_bytes())
-    return found.hexdigest()
 
 
 def save(

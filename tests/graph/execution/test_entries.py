@@ -3,8 +3,6 @@
 import copy
 import os
 import pickle
-import secrets
-import shutil
 import subprocess
 import sys
 
@@ -13,8 +11,8 @@ import onnx
 import pytest
 
 import gensor_kernels
-from gensor_kernels import config
-from gensor_kernels.graph.execution import entries, saved
+from gensor_kernels.graph import conditions
+from gensor_kernels.graph.execution import entries
 from gensor_kernels.graph.execution import plan as planning
 
 from ...doubles.store_rows import stock
@@ -23,19 +21,14 @@ from .test_saved import X, build, refuse
 
 
 @pytest.fixture
-def cache(monkeypatch):
-    monkeypatch.setenv("GENSOR_PLANS", "1")
-    monkeypatch.setattr(entries, "FOLDER", f"plans-{secrets.token_hex(8)}")
-    folder = config.cache_dir() / entries.FOLDER
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
 def file(tmp_path, cache, emulator):
     path = tmp_path / "model.onnx"
     onnx.save(build(), path)
     return path
+
+
+def models(cache):
+    return [*cache.glob("*.gensor")]
 
 
 def is_kept(model, *arrays):
@@ -75,15 +68,15 @@ def test_a_second_load_has_the_same_plan(file, options):
 def test_a_second_process_imports_no_onnx(file, cache):
     text = f"""
 import sys, numpy, gensor_kernels
-from gensor_kernels.graph.execution import entries
-entries.FOLDER = {cache.name!r}
+from gensor_kernels.graph import conditions
+conditions.FOLDER = {cache.name!r}
 with gensor_kernels.emulated("sm_87"):
     gensor_kernels.load({str(file)!r})._plan({{"x": numpy.zeros((2, 3, 8, 8), "float32")}})
 assert ("onnx" in sys.modules) == (sys.argv[1] == "first")
 """
     for each in ("first", "second"):
         subprocess.run([sys.executable, "-c", text, each], check=True)
-    assert len([*cache.iterdir()]) == 1
+    assert len(models(cache)) == 1
 
 
 def test_an_entry_is_of_the_contents_of_one_file(file):
@@ -112,9 +105,9 @@ def test_entries_are_of_one_part_database_version_and_settings(file, monkeypatch
         assert not is_kept(gensor_kernels.load(file))
     for change in (
         lambda within: within.setenv("GENSOR_TUNE", "predicted"),
-        lambda within: within.setattr(saved, "sources", lambda: "others"),
-        lambda within: within.setattr(entries, "_packages", lambda: ["numpy 99"]),
-        lambda within: within.setattr(entries, "packaged_digest", lambda arch: "others"),
+        lambda within: within.setattr(conditions, "sources", lambda: "others"),
+        lambda within: within.setattr(conditions, "packages", lambda: ["numpy 99"]),
+        lambda within: within.setattr(conditions, "packaged_digest", lambda arch: "others"),
         lambda within: within.setenv("GENSOR_PLANS", "0"),
     ):
         with monkeypatch.context() as within:
@@ -155,7 +148,7 @@ def test_fixed_inputs_are_of_the_entry(tmp_path, cache, emulator):
 
 def test_entries_that_were_cut_or_changed_are_ignored(file, cache):
     wanted = gensor_kernels.load(file)(X)
-    (entry,) = cache.iterdir()
+    (entry,) = models(cache)
     data = entry.read_bytes()
     header = 48 + int.from_bytes(data[8:16], "little")
     rng = np.random.default_rng(0)
@@ -174,7 +167,7 @@ def test_entries_that_were_cut_or_changed_are_ignored(file, cache):
 @pytest.mark.skipif(os.name != "posix", reason="access is controlled by lists")
 def test_entries_that_others_can_write_are_ignored(file, cache, monkeypatch, tmp_path):
     gensor_kernels.load(file)(X)
-    (entry,) = cache.iterdir()
+    (entry,) = models(cache)
     assert cache.stat().st_mode & 0o777 == 0o700
     entry.chmod(0o666)
     assert not is_kept(gensor_kernels.load(file))
@@ -195,7 +188,7 @@ def test_a_kept_model_outlasts_its_entry_and_its_file(file, cache, tmp_path):
     second = gensor_kernels.load(file)
     second.save(tmp_path / "model.gensor", external_weights=True)
     np.testing.assert_array_equal(gensor_kernels.load(tmp_path / "model.gensor")(X), wanted)
-    (entry,) = cache.iterdir()
+    (entry,) = models(cache)
     entry.unlink()
     file.write_bytes(b"")
     pickled = pickle.dumps(second)
@@ -212,7 +205,7 @@ def test_few_plans_and_bytes_are_kept(file, cache, monkeypatch):
         first(np.repeat(X[:1], count, 0))
     found = [is_kept(gensor_kernels.load(file), np.repeat(X[:1], count, 0)) for count in range(1, 7)]
     assert found == [True] * entries.MOST_PLANS + [False] * 2
-    (entry,) = cache.iterdir()
+    (entry,) = models(cache)
     monkeypatch.setattr(entries, "MOST_BYTES", 2 * entry.stat().st_size)
     for number in range(3):
         assert is_kept(gensor_kernels.load(file), X[:1])  # the one that was opened last
@@ -222,14 +215,14 @@ def test_few_plans_and_bytes_are_kept(file, cache, monkeypatch):
         gensor_kernels.load(file.with_name("other.onnx"))(X)
         assert sum(each.stat().st_size for each in cache.iterdir()) <= entries.MOST_BYTES
     assert entry.exists()
-    assert len([*cache.iterdir()]) == 2
+    assert len(models(cache)) == 2
 
 
 def test_what_is_not_kept(file, cache, tmp_path, monkeypatch):
     outside = tmp_path / "outside.onnx"
     onnx.save(build(), outside, save_as_external_data=True, location="w.data", size_threshold=0)
     gensor_kernels.load(outside)(X)
-    assert not [*cache.iterdir()]
+    assert not models(cache)
     with monkeypatch.context() as within:
         within.setattr(entries, "LARGEST", file.stat().st_size)  # enough for the model, not for its plan as well
         gensor_kernels.load(file)(X)
@@ -245,4 +238,4 @@ def test_what_is_not_kept(file, cache, tmp_path, monkeypatch):
 
         within.setattr(gensor_kernels.graph.readers.onnx_file, "read", changes)
         gensor_kernels.load(file)(X)
-    assert not [*cache.iterdir()]
+    assert not models(cache)

@@ -1,6 +1,6 @@
 """CPU time of loading and planning whole models in fresh processes, next to onnxruntime's session creation.
 
-    pytest benchmarks/host/bench_load.py -s
+    pytest benchmarks/bench_load.py -s
 
 Seconds of CPU, least of five processes: `gensor_kernels.load` and the plan of the first call, imports included, with an
 empty cache folder and with the plan of the process before in it; and `onnxruntime.InferenceSession` with one thread,
