@@ -250,7 +250,8 @@ class Writer:
             raise TypeError("text")
         single = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
         part = array[(*single, ...)] if array.size else array
-        order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], axis))
+        # An axis of one element comes after another of its stride, so that both have this stride again.
+        order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], part.shape[axis] == 1, axis))
         key: Hashable = part.ctypes.data, part.shape, part.strides, part.itemsize
         if self.files or key not in self._places:
             packed = np.ascontiguousarray(part.transpose(order))
