@@ -101,7 +101,7 @@ def open_layers(
 
 
 def file_facts(path: Path | None) -> Hashable:
-    """Return what changes when rows of a database do, or who may write to it; None for a file that is not there."""
+    """Return facts of a database file that change with its rows and its access rights, or None without a file."""
     found = []
     for suffix in ("", "-wal") if path is not None else ():
         try:

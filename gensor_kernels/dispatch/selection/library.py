@@ -227,7 +227,7 @@ class Library:
 
     `read` reads the contents, and again after tuning, or after a database has changed.  With an `arch`, kernels of the
     portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
-    takes in no timings.  `facts` tells whether the stores have changed since they were read.
+    takes in no timings.  `facts` are those of the stores, which change with them.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 An entry is a saved model (saved.py). Its name is a digest of the file's contents, of options and fixed inputs, and of
 the sources and packages that turn these into plans; its plans also belong to a part, to databases and to settings.
-What cannot be read is as if it were not there.
+An entry that cannot be read counts as absent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNREADABLE = (GensorError, OSError, ValueError, KeyError, TypeError, AttributeEr
 
 
 class Entry:
-    """What is kept of one ONNX file."""
+    """The kept model and plans of one ONNX file."""
 
     def __init__(self, model: Path, content: str, facts: os.stat_result, file: Path):
         self._model, self._content, self._facts, self._file = model, content, facts, file

@@ -1,4 +1,4 @@
-"""Predicted times of nodes that processes before this one have asked for, under equal conditions."""
+"""Predicted times of nodes from earlier processes under equal conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gensor_kernels.graph.conditions import conditions, is_kept, kept_file, prot
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
-#: Times that a file holds; those that were asked for last stay.
+#: Times that a file holds; those that were used last stay.
 MOST_TIMES = 20_000
 #: Errors of a file that is absent, cut, changed or unwritable.
 UNUSABLE = (GensorError, OSError, ValueError, TypeError)
@@ -42,7 +42,7 @@ class KeptTimes:
         self._asked[_name(key)] = found
 
     def keep(self, runtime: Runtime) -> None:
-        """Write the times that are new, unless the conditions have changed since the first was asked for."""
+        """Write the times that are new, unless the conditions have changed since the first was predicted."""
         asked = dict(self._asked)  # other threads may ask meanwhile
         if asked.keys() <= self._times.keys() or not self._conditions or self._conditions != conditions(runtime):
             return

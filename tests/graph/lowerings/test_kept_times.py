@@ -1,4 +1,4 @@
-"""Predicted times that another process has kept: asked for once, equal, and of equal conditions only."""
+"""Predicted times that another process has kept: predicted once, equal, and of equal conditions only."""
 
 import os
 
