@@ -64,7 +64,7 @@ class Entry:
             source, *_ = saved.read(self._file, verifies=True) or (None,)
             if source is not None:
                 source.is_kept = True
-                source.places = [(self._model.resolve(), *place) for place in source.own_places]
+                source.places = [(self._model.resolve(), first, length) for first, length in source.own_places]
         except UNREADABLE as error:
             config.logger().info("%s is not used: %s", self._file, error)
             return None

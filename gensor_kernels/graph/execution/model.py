@@ -460,7 +460,7 @@ def load(
         return Model(read(path, inputs), "model", options)
     if (saved := read_saved(Path(path))) is None:
         entry = entries.find(Path(path), options, inputs)
-        source: Source | None = entry and entry.read()
+        source: Source | None = entry.read() if entry else None
         if source is None:
             source = read(path, inputs)
             entry = entry if entry and entry.is_of_file() else None

@@ -65,7 +65,7 @@ class SavedSource(Source):
         self.outputs, self.weight_files = list(header["outputs"]), []
         self.places = arrays.places
         #: Places of weights in the ONNX file of a kept model.
-        self.own_places: list[list[int]] = header.get("places", [])
+        self.own_places: list[tuple[int, int]] = _tuples(header.get("places", []))
         self.bounds = {name: (float(least), float(most)) for name, (least, most) in header["bounds"].items()}
         self.remedy = header["remedy"]
         self._results = {name: _dtype(dtype) for name, dtype in header["results"].items()}
@@ -187,7 +187,7 @@ def read(file: Path, verifies: bool = False) -> tuple[SavedSource, str, Options]
         if header["opset"] != OPSET:
             raise ModelError(f"{file}: operators of version {header['opset']} of the standard; save the model again")
         arrays = Arrays(file, _aligned(len(MAGIC) + 40 + length), header["files"])
-        if verifies and zlib.crc32(arrays.bytes) != header["checksum"]:
+        if verifies and zlib.crc32(arrays.bytes.data) != header["checksum"]:
             raise ModelError(f"{file}: {CUT}")
         source = SavedSource(header, arrays)
         return source, header["name"], Options(*header["options"])
@@ -317,7 +317,7 @@ class Writer:
     def _checksum(self) -> int:
         found = end = 0
         for part in self._parts:
-            found = zlib.crc32(part.reshape(-1).view(np.uint8), zlib.crc32(bytes(_aligned(end) - end), found))
+            found = zlib.crc32(part.reshape(-1).view(np.uint8).data, zlib.crc32(bytes(_aligned(end) - end), found))
             end = _aligned(end) + part.nbytes
         return found
 
