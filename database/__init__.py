@@ -29,7 +29,7 @@ if _TYPE_CHECKING:
         UnreadableStoreError,
     )
     from .exchange import Conflict, conflicts, export, merge, union
-    from .layers import PRETUNED, Layers, open_layers
+    from .layers import PRETUNED, Layers, file_facts, open_layers, packaged_digest
     from .pruning import Pruned, prune
     from .record import (
         METHODS,
@@ -86,10 +86,12 @@ __all__ = [
     "duration",
     "export",
     "fastest",
+    "file_facts",
     "is_under",
     "launched",
     "merge",
     "open_layers",
+    "packaged_digest",
     "prune",
     "quiet",
     "row_digest",

@@ -5,9 +5,11 @@ A problem with one of them is a warning, and the others continue to serve.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from .catalog import Catalog
@@ -96,6 +98,26 @@ def open_layers(
         _open(packaged, timeout, immutable=True, trusted=True) if os.path.exists(packaged) else None,
         user_path,
     )
+
+
+def file_facts(path: Path | None) -> Hashable:
+    """Return facts of a database file that change with its rows and its access rights, or None without a file."""
+    found = []
+    for suffix in ("", "-wal") if path is not None else ():
+        try:
+            about = os.stat(f"{path}{suffix}")
+        except OSError:
+            continue
+        if about.st_size:  # an empty log comes and goes with readers
+            found.append((suffix, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    return tuple(found) or None
+
+
+@cache
+def packaged_digest(arch: str) -> str:
+    """Return a digest of the packaged database of an architecture."""
+    path = PRETUNED / f"{arch}.db"
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
 
 def _open_user(path: Path, timeout: float) -> Store | None:

@@ -12,6 +12,7 @@
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and stored kernels, never of a timing |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_ACCELERATE` | `1`, or names: the whole process runs inside `accelerate` once it has imported the package |
+| `GENSOR_PLANS` | `0`: `load` keeps no plans in the cache folder; default `1` |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
 | `GENSOR_COUNT_HITS` | `1`: warm calls are counted too, see `gensor_kernels.counters` |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
@@ -185,6 +186,11 @@ def compares() -> bool:
     That waits for the caller's stream, which programs with `GENSOR_RACE=0` must not.
     """
     return _flag("GENSOR_COMPARE", "1") and _flag("GENSOR_RACE", "1") and not disabled()
+
+
+def keeps_plans() -> bool:
+    """Return whether models that `load` has read and planned are kept in the cache folder for the next process."""
+    return _flag("GENSOR_PLANS", "1")
 
 
 def deterministic() -> bool:

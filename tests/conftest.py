@@ -45,6 +45,7 @@ def pytest_configure(config):
     os.environ.pop("CUPY_TF32", None)
     os.environ["GENSOR_CACHE_DIR"] = str(cache)
     os.environ["GENSOR_DB"] = str(cache / "no-such-folder" / "user.db")
+    os.environ["GENSOR_PLANS"] = "0"  # tests are about planning
     # A call that comes often would be tuned in the background, into the database that all tests see.
     os.environ["GENSOR_BACKGROUND"] = "0"
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))

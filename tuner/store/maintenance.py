@@ -20,7 +20,10 @@ from gensor_kernels.families.registry import FAMILIES
 from gensor_tuner.output import counts_text, note, plural, say
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
-BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",), "models": (".json",)}
+BUILT = {
+    **{"emulator": (".so", ".o"), "plans": (".gensor", ".json")},
+    **{"verdicts": (".json",), "unfinished": (".json",), "models": (".json",)},
+}
 #: Seconds after which an unfinished file of a build counts as abandoned.
 ABANDONED = 3600.0
 

@@ -227,7 +227,7 @@ class Library:
 
     `read` reads the contents, and again after tuning, or after a database has changed.  With an `arch`, kernels of the
     portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
-    takes in no timings.
+    takes in no timings.  `facts` are those of the stores, which change with them.
     """
 
     def __init__(
@@ -236,8 +236,10 @@ class Library:
         read: Callable[[], Contents] | None = None,
         arch: Arch | None = None,
         timeless: bool = False,
+        facts: Callable[[], Hashable] | None = None,
     ):
-        self.arch, self._timeless = arch, timeless
+        self.arch, self._timeless, self._facts = arch, timeless, facts
+        self._read_at = facts and facts()
         #: kernels that are launched with other arguments, by their own digest; some may no longer be stored
         self._relaunched: dict[str, Kernel] = {}
         self._read = read or (lambda: self.contents)
@@ -256,8 +258,8 @@ class Library:
     def timeless(self) -> Library:
         """Return another Library of the same contents without timings."""
         with self._taking:
-            found = Library(self.contents, self._read, self.arch, timeless=True)
-            found._types, found._refused = dict(self._types), set(self._refused)
+            found = Library(self.contents, self._read, self.arch, timeless=True, facts=self._facts)
+            found._types, found._refused, found._read_at = dict(self._types), set(self._refused), self._read_at
             return found
 
     def include(self, workload: Workload | None) -> None:
@@ -322,9 +324,19 @@ class Library:
     def reload(self) -> None:
         """Read the stores again."""
         with self._reading:  # what was read last is taken in last
+            self._read_at = self._facts and self._facts()
             contents = self._readable(self._read_types)
             with self._taking:
                 self._take(contents)
+
+    def state(self) -> Hashable:
+        """Return what another process has to find to choose from the same, but for the packaged database.
+
+        None where the stores have changed since they were read, or something was measured or refused.
+        """
+        if self._facts is None or self._noted or self._refused or self._facts() != self._read_at:
+            return None
+        return self._read_at, self.conditions
 
     def _read_types(self) -> Contents:
         """Read the contents, those by types for all types that were needed so far."""

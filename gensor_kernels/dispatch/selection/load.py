@@ -7,7 +7,7 @@ Programs and times are taken (untrusted.py), and the code is generated again fro
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def library(arch: Arch) -> Library:
 
     The rows of some types are read at the first Workload of them, so that a process waits for those it needs.
     """
-    return Library(read=lambda: Contents(of=_reader(arch)), arch=arch)
+    return Library(read=lambda: Contents(of=_reader(arch)), arch=arch, facts=_facts)
 
 
 def read(arch: Arch) -> Contents:
@@ -52,6 +52,10 @@ def _reader(arch: Arch) -> Callable[[Workload | None], Contents]:
         return contents(layers.load(arch.name, abis, untrusted.well_formed, texts), arch)
 
     return of
+
+
+def _facts() -> Hashable:
+    return database.file_facts(config.own_database()), database.file_facts(_path(config.site_database))
 
 
 def _path(setting: Callable[[], Path | None]) -> Path | None:

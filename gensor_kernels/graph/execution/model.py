@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.rewrites.state import State
 
     from .bound import Arenas
+    from .entries import Entry
     from .layers import Layers, Memory, Reasons
     from .plan import Plan
     from .session import Session
@@ -64,8 +65,8 @@ class Model:
     array([[0., 0., 1., 2.]], dtype=float32)
     """
 
-    def __init__(self, source: Source, name: str, options: Options = DEFAULT):
-        self._source, self._name, self._options = source, name, options
+    def __init__(self, source: Source, name: str, options: Options = DEFAULT, entry: Entry | None = None):
+        self._source, self._name, self._options, self._entry = source, name, options, entry
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
         self._specs = self.inputs | self.defaults
@@ -276,7 +277,7 @@ class Model:
         from .saved import save
 
         stateless = {
-            (signature, plan.part, fixed): plan
+            (signature, plan.part, fixed): (plan.graph, plan.layouts)
             for (signature, _, fixed, state), plan in self._plans.items()
             if not state and plan.part
         }
@@ -356,12 +357,16 @@ class Model:
         if plan is None:
             weights, arenas = self._shared.setdefault(id(device), (Weights(), Arenas()))
             with failing(f"{self._name} cannot be prepared for these inputs"):
-                stored = None if state else self._source.plan((signature, part(), config.deterministic()))
+                where = self._entry.conditions() if self._entry else part()
+                place = signature, where, config.deterministic()
+                stored = None if state else self._source.plan(place)
                 if stored is not None:
                     plan = Plan(stored[0], weights, self._options, None, arenas, stored[1] or True)
                 else:
                     graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
                     plan = Plan(graph, weights, self._options, state, arenas)
+                    if self._entry and not state and where == self._entry.conditions():
+                        self._entry.keep(self._source, self._name, self._options, place, plan)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
@@ -447,13 +452,19 @@ def load(
     """
     from gensor_kernels.graph.readers.onnx_file import read
 
+    from . import entries
     from .saved import read as read_saved
 
     options = Options(dtype, weights).validate()
     if not isinstance(path, (str, os.PathLike)):
         return Model(read(path, inputs), "model", options)
     if (saved := read_saved(Path(path))) is None:
-        return Model(read(path, inputs), os.path.basename(os.fspath(path)), options)
+        entry = entries.find(Path(path), options, inputs)
+        source: Source | None = entry.read() if entry else None
+        if source is None:
+            source = read(path, inputs)
+            entry = entry if entry and entry.is_of_file() else None
+        return Model(source, os.path.basename(os.fspath(path)), options, entry)
     if inputs or options not in (DEFAULT, saved[2]):
         raise ValueError(f"{path} was saved with {saved[2]}; load the ONNX file for other options, or for inputs")
     return Model(*saved)

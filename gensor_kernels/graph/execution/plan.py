@@ -28,6 +28,7 @@ from gensor_kernels.graph.layouts.laid_out import Layouts, choose_layouts
 from gensor_kernels.graph.layouts.times import prepack_weights
 from gensor_kernels.graph.lowerings import compute
 from gensor_kernels.graph.lowerings.base import IN_PLACE, WINDOWS, Run, spatial_axes
+from gensor_kernels.graph.lowerings.predicted import keep_answers
 from gensor_kernels.graph.readers.folding import fold
 from gensor_kernels.graph.rewrites import rewrite
 from gensor_kernels.graph.rewrites.quantised import LEAST, product_dtype
@@ -83,6 +84,7 @@ class Plan:
             if self.part:
                 self.layouts = choose_layouts(self.graph)
                 prepack_weights(self.graph)
+                keep_answers()
         if state is not None:
             keep_state(self.graph, *state)
             self.graph.specs |= {name: self.graph.inputs.pop(name) for name in state.results}

@@ -12,14 +12,15 @@ import json
 import math
 import os
 import secrets
+import zlib
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.conditions import sources
 from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.options import Options
@@ -31,8 +32,6 @@ from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from .plan import Plan
 
 MAGIC = b"GENSORM1"
 ALIGN = 256
@@ -56,6 +55,8 @@ class SavedSource(Source):
     """The simplified model of a file, read once a call needs a plan that the file does not have."""
 
     is_checked = True
+    #: Whether the file is of the cache folder, which may replace it.
+    is_kept = False
 
     def __init__(self, header: Mapping[str, Any], arrays: Arrays):
         self._arrays, self._kept, self._lifted = arrays, header["model"], header["lifted"]
@@ -63,6 +64,8 @@ class SavedSource(Source):
         self.inputs, self.defaults = ({name: arrays.spec(spec) for name, spec in header[each]} for each in FIELDS)
         self.outputs, self.weight_files = list(header["outputs"]), []
         self.places = arrays.places
+        #: Places of weights in the ONNX file of a kept model.
+        self.own_places: list[tuple[int, int]] = _tuples(header.get("places", []))
         self.bounds = {name: (float(least), float(most)) for name, (least, most) in header["bounds"].items()}
         self.remedy = header["remedy"]
         self._results = {name: _dtype(dtype) for name, dtype in header["results"].items()}
@@ -99,8 +102,14 @@ class SavedSource(Source):
         return self._arrays.graph(found.graph), None if found.layouts is None else Layouts(*found.layouts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the name of the file."""
-        return _reopen, (self._arrays.file,)
+        """Pickle and copy the name of the file, or the model where the file is of the cache folder."""
+        if not self.is_kept:
+            return _reopen, (self._arrays.file,)
+        self.read_lifted()
+        whole, own = Source.__new__(Source), ("inputs", "defaults", "outputs", "weight_files", "bounds", "remedy")
+        whole.__dict__ |= {name: getattr(self, name) for name in (*own, "_results", "_parts", "_overridden")}
+        whole.__dict__ |= {"_model": self._current(), "is_checked": True}
+        return _copy_source, (whole.__getstate__(),)
 
 
 def _reopen(file: Path) -> SavedSource:
@@ -110,25 +119,26 @@ def _reopen(file: Path) -> SavedSource:
     return found[0]
 
 
-@cache
-def sources() -> str:
-    """Return a digest of everything that turns a model into a plan, random for a package without sources."""
-    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
-    found = hashlib.sha256(f"{OPSET}".encode() if files else secrets.token_bytes())
-    for file in files:
-        found.update(file.read_bytes())
-    return found.hexdigest()
+def _copy_source(state: dict[str, Any]) -> Source:
+    made = Source.__new__(Source)
+    made.__setstate__(state)
+    return made
 
 
 def save(
     source: Source,
     name: str,
     options: Options,
-    plans: Mapping[Key, Plan],
+    plans: Mapping[Key, tuple[Graph, Layouts | None]],
     path: str | os.PathLike[str],
     external_weights: bool = False,
+    most: float = math.inf,
+    notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model and its plans into a file, which replaces one of this name at once."""
+    """Write a model, its plans and further fields into a file, which replaces one of this name at once.
+
+    ValueError for arrays of more than `most` bytes.
+    """
     writer, kept = Writer(), source._current()
     if external_weights:
         writer.refer(source.places, Path(path).resolve().parent)
@@ -146,18 +156,20 @@ def save(
         "model": writer.graph(kept) if isinstance(kept, Graph) else writer.model(*pack(kept)),
         "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), source._parts[1], {}),
         "plans": [
-            {"key": key, "graph": graph, "layouts": plan.layouts and list(vars(plan.layouts).values())}
-            for key, plan in plans.items()
-            if (graph := writer.graph(plan.graph)) is not None
+            {"key": key, "graph": found, "layouts": layouts and list(vars(layouts).values())}
+            for key, (graph, layouts) in plans.items()
+            if (found := writer.graph(graph)) is not None
         ],
+        **(notes or {}),
     }
-    writer.write({**header, "files": writer.files}, Path(path))
+    writer.write({**header, "files": writer.files}, Path(path), most)
 
 
-def read(file: Path) -> tuple[SavedSource, str, Options] | None:
+def read(file: Path, verifies: bool = False) -> tuple[SavedSource, str, Options] | None:
     """Return the source, the name and the options of a model that `save` wrote, or None for other files.
 
-    ModelError for a file that was cut, and for one with operators of another version of the standard.
+    ModelError for a file that was cut, for one with operators of another version of the standard and, where it
+    `verifies` all bytes, for arrays that were changed.
     """
     if not file.is_file():
         return None
@@ -174,7 +186,10 @@ def read(file: Path) -> tuple[SavedSource, str, Options] | None:
         header = json.loads(text)
         if header["opset"] != OPSET:
             raise ModelError(f"{file}: operators of version {header['opset']} of the standard; save the model again")
-        source = SavedSource(header, Arrays(file, _aligned(len(MAGIC) + 40 + length), header["files"]))
+        arrays = Arrays(file, _aligned(len(MAGIC) + 40 + length), header["files"])
+        if verifies and zlib.crc32(arrays.bytes.data) != header["checksum"]:
+            raise ModelError(f"{file}: {CUT}")
+        source = SavedSource(header, arrays)
         return source, header["name"], Options(*header["options"])
 
 
@@ -202,8 +217,10 @@ class Writer:
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
-        #: Places by digest: the first byte among the arrays of this file, or [number of another file, first byte].
-        self._places: dict[str, int | list[int]] = {}
+        #: Places by memory, or by digest where files are referred to: the first byte among the arrays of this file, or
+        #: [number of another file, first byte].
+        self._places: dict[Hashable, int | list[int]] = {}
+        self._read: list[np.ndarray] = []
         self._end = 0
         self.files: list[Other] = []
 
@@ -232,14 +249,18 @@ class Writer:
         if array.dtype == object:
             raise TypeError("text")
         single = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
-        part = array[single] if array.size else array
-        order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], axis))
-        packed = np.ascontiguousarray(part.transpose(order))
-        key = _digest(packed.reshape(-1).view(np.uint8))
-        if key not in self._places:
-            self._places[key] = self._end
-            self._parts.append(packed)
-            self._end = _aligned(self._end + packed.nbytes)
+        part = array[(*single, ...)] if array.size else array
+        # An axis of one element comes after another of its stride, so that both have this stride again.
+        order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], part.shape[axis] == 1, axis))
+        key: Hashable = part.ctypes.data, part.shape, part.strides, part.itemsize
+        if self.files or key not in self._places:
+            packed = np.ascontiguousarray(part.transpose(order))
+            key = _digest(packed.reshape(-1).view(np.uint8)) if self.files else key
+            if key not in self._places:
+                self._places[key] = self._end
+                self._parts.append(packed)
+                self._read.append(part)
+                self._end = _aligned(self._end + packed.nbytes)
         return [self._places[key], array.dtype.name, list(array.shape), order, [part.shape[axis] for axis in order]]
 
     def model(self, operators: bytes, weights: Mapping[str, np.ndarray], notes: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,9 +298,11 @@ class Writer:
             return {"array": self.array(value)}
         return value.item() if isinstance(value, np.generic) else value
 
-    def write(self, header: Mapping[str, Any], path: Path) -> None:
-        """Write the file under another name, and rename it."""
-        text = json.dumps(header).encode()
+    def write(self, header: Mapping[str, Any], path: Path, most: float) -> None:
+        """Write the file under another name, and rename it; ValueError for arrays of more than `most` bytes."""
+        if self._end > most:
+            raise ValueError(f"{self._end} bytes")
+        text = json.dumps({**header, "checksum": self._checksum()}).encode()
         unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
             with open(unfinished, "wb") as file:
@@ -290,6 +313,13 @@ class Writer:
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+    def _checksum(self) -> int:
+        found = end = 0
+        for part in self._parts:
+            found = zlib.crc32(part.reshape(-1).view(np.uint8).data, zlib.crc32(bytes(_aligned(end) - end), found))
+            end = _aligned(end) + part.nbytes
+        return found
 
 
 def _digest(data: np.ndarray) -> str:
@@ -316,7 +346,7 @@ class Arrays:
             self._others.append(found)
             self.places += [(path, first, length) for first, length, _ in places]
         whole = np.memmap(file, np.uint8, "r") if file.stat().st_size > start else np.zeros(0, np.uint8)
-        self._bytes = np.asarray(whole)[start:]
+        self.bytes = np.asarray(whole)[start:]
         self._made: dict[str, np.ndarray] = {}
 
     def array(self, about: Sequence[Any]) -> np.ndarray:
@@ -327,7 +357,7 @@ class Arrays:
             dtype = _dtype(name)
             size = math.prod(packed) * dtype.itemsize
             other, first = place if isinstance(place, list) else (None, place)
-            whole = self._bytes if other is None else self._others[other]
+            whole = self.bytes if other is None else self._others[other]
             if dtype.hasobject or min([first, *packed]) < 0 or first + size > whole.size:
                 raise ModelError(f"{self.file}: {CUT}")
             part = whole[first : first + size]

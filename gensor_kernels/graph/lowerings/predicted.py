@@ -13,6 +13,7 @@ from gensor_kernels.dispatch.api.explain import CallTime, find_call, find_time
 from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run, Tensor
+from .kept_times import KeptTimes
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -61,8 +62,8 @@ class Dry(Run):
         return self.runtime.device.empty(last.call.result.shape, last.call.result.dtype)
 
 
-#: Known answers, by what they depend on, for each Runtime and the epoch of its library.
-_known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, CallTime]]] = WeakKeyDictionary()
+#: Known answers, by what they depend on, for each Runtime and the epoch of its library; and those of other processes.
+_known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, CallTime], KeptTimes]] = WeakKeyDictionary()
 
 
 def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
@@ -82,15 +83,26 @@ def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders
 
     Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
     """
-    epoch, answers = _known.get(runtime, (None, {}))
-    if epoch is not runtime.library.epoch:  # other kernels or timings
-        answers = {}
-        _known[runtime] = runtime.library.epoch, answers
+    known = _known.get(runtime)
+    if known is None or known[0] is not runtime.library.epoch:  # other kernels or timings
+        known = _known[runtime] = runtime.library.epoch, {}, KeptTimes(runtime)
+    _, answers, kept = known
     made = {name: (place, number) for place, node in enumerate(nodes) for number, name in enumerate(node.outputs)}
     key = tuple(_about(graph, node, made, orders) for node in nodes)
     if key not in answers:
-        answers[key] = _dry_run(runtime, graph, nodes, made, orders)
+        found = kept.find(key)
+        if found is None:
+            found = _dry_run(runtime, graph, nodes, made, orders)
+            kept.add(key, found)
+        answers[key] = found
     return answers[key]
+
+
+def keep_answers() -> None:
+    """Keep the times that were predicted on the current device for other processes."""
+    runtime = current_runtime()
+    if runtime in _known:
+        _known[runtime][2].keep(runtime)
 
 
 def _about(graph: Graph, node: Node, made: Mapping[str, Made], orders: Orders) -> Hashable:

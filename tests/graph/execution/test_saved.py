@@ -68,6 +68,18 @@ def test_a_saved_model_has_equal_results_and_constants(options, tmp_path, emulat
     np.testing.assert_array_equal(again(three), made(three))  # planned from the simplified model
 
 
+@pytest.mark.parametrize("shape, axes", [((5, 1), (1, 0)), ((1, 5, 3), (1, 2, 0)), ((3, 1, 5), (2, 0, 1))])
+def test_strides_are_kept_where_axes_have_one_element(shape, axes, tmp_path):
+    writer, array = saved.Writer(), draw(*shape).transpose(axes)
+    about = writer.array(array)
+    writer.write({}, tmp_path / "file", 1000)
+    data = (tmp_path / "file").read_bytes()
+    start = -(-(48 + int.from_bytes(data[8:16], "little")) // saved.ALIGN) * saved.ALIGN
+    found = saved.Arrays(tmp_path / "file", start, []).array(about)
+    np.testing.assert_array_equal(found, array)
+    assert (found.shape, found.strides) == (array.shape, array.strides)
+
+
 def test_a_saved_model_is_opened_without_onnx(file, tmp_path):
     text = f"""
 import sys, numpy, gensor_kernels
