@@ -197,7 +197,6 @@ SERVED = [
     ("b200", block_scaled.workload(512, 512, 1024), {"contraction_tcgen05"}),
     ("sm_89", block_scaled.workload(512, 512, 1024), {"contraction_blocks"}),
     ("rtx-5090", block_scaled.workload(1, 512, 1028, dtype_b="float8_e5m2"), {"contraction_blocks"}),
-    ("sm_86", block_scaled.workload(512, 512, 1024), set()),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
     ("sm_100", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_tcgen05"}),
