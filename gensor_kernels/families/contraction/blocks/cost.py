@@ -39,7 +39,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Return what contraction_mma tabulates, and the cost of scales, if there are any."""
     e = extents(workload)
     if e.in_blocks:
-        return cost.parts(workload, arch, _in_turn(workload, arch))
+        return cost.parts_with(workload, arch, _in_turn(workload, arch))
     return *cost.parts(workload, arch), *((_scales(e, scale_vector(workload)),) if e.is_formatted else ())
 
 

@@ -81,8 +81,13 @@ def slab_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 16 * e.bytes_acc
 
 
-def parts(workload: Workload, arch: Arch, own: Multiplied | None = None) -> tuple[Part, ...]:
-    """Return everything that contraction_mma tabulates; ``own`` are the products of a main loop that differs."""
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Return everything that contraction_mma tabulates."""
+    return parts_with(workload, arch, None)
+
+
+def parts_with(workload: Workload, arch: Arch, own: Multiplied | None) -> tuple[Part, ...]:
+    """Return the same with ``own`` columns for the products of a main loop that differs."""
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:
