@@ -14,8 +14,8 @@ from tests.campaign_size import FULL
 
 from . import workloads
 
-MMA, SIMT, WGMMA, ALIGNED, TCGEN05 = (
-    FAMILIES[f"contraction_{name}"] for name in ("mma", "simt", "wgmma", "aligned", "tcgen05")
+MMA, BLOCKS, SIMT, WGMMA, ALIGNED, TCGEN05 = (
+    FAMILIES[f"contraction_{name}"] for name in ("mma", "blocks", "simt", "wgmma", "aligned", "tcgen05")
 )
 LATTICES = [
     (family.name, index)

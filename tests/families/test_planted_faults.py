@@ -85,6 +85,7 @@ PROGRAMS = {
         for name in (
             *("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8"),
             *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8", "8-bit floats, scales of one"),
+            *("floats", "floats of one row of fragments", "floats of many rows"),
         )
     },
     **{
@@ -339,9 +340,9 @@ FAULTS = {
         "words of the first step": ("scale / WORD_SCALES * ENTRIES * WORD_SCALES +", "0 +"),
         "columns of the next block": ("own_column((FRAGMENTS_N - 1) % 4 + 1)", "own_column(4)"),
         "scales after their group": (
-            "a.request(to);\n        b.request(to + ScaleTileA::BYTES);\n        write = next_stage(write);\n"
+            "scales.request(shared_base() + (SCALES_AT + write));\n        write = next_stage(write);\n"
             "        operands.request(params);",
-            "operands.request(params);\n        a.request(to);\n        b.request(to + ScaleTileA::BYTES);\n"
+            "operands.request(params);\n        scales.request(shared_base() + (SCALES_AT + write));\n"
             "        write = next_stage(write);",
         ),
         "no second scale": (
@@ -358,7 +359,7 @@ FAULTS = {
     },
     "blocks, 8-bit floats, scales of one": {
         "scales of two": ("ONES = 0x7f7f7f7f", "ONES = 0x80808080"),
-        "the other 8-bit float": ("same_type<B_STORED, e5m2_t>>(\n", "same_type<A_STORED, e5m2_t>>(\n"),
+        "the other 8-bit float": ("same_type<B_STORED, e5m2_t>>(sums", "same_type<A_STORED, e5m2_t>>(sums"),
     },
     "blocks, scaled mxfp8": {
         "the other 8-bit float": ("32_scaled<same_type<A_STORED, e5m2_t>", "32_scaled<same_type<A_STORED, e4m3_t>"),
@@ -366,6 +367,59 @@ FAULTS = {
         "the first byte of a word": ("k * STEP_SCALES % WORD_SCALES);", "0);"),
         "the first two fragments' scales": ("step.of_a[i / 2] :", "step.of_a[0] :"),
         "rows of the next warp": ("minimum(in_four() >> 1, fragments - 1) * 16", "(in_four() >> 1) * 8"),
+    },
+    "blocks, floats": {
+        "scales of the first part of k": ("step = tile.k_begin / BLOCK_K;", "step = 0;"),
+        "scales of the step before": (
+            "of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;\n    }",
+            "--steps;\n    }",
+        ),
+        "A's scales of the step before": ("of_a = of_a + a_stride, of_b", "of_b"),
+        "rows past the edge": ("left && within(pass * THREADS, rows)", "left"),
+        "steps past the end of k": ("const bool left = within(0, steps);", "const bool left = true;"),
+        "scales after their group": (
+            "scales.request(shared_base() + (SCALES_AT + write));\n        write = next_stage(write);\n"
+            "        operands.request(params);",
+            "operands.request(params);\n        scales.request(shared_base() + (SCALES_AT + write));\n"
+            "        write = next_stage(write);",
+        ),
+        "one stage of scales": ("(SCALES_AT + write)", "SCALES_AT"),
+        "one scale for two rows": ("factors[r / 2]", "factors[0]"),
+        "scales of neighbouring rows": ("factors[r / 2]", "factors[r % 2]"),
+        "rows that are neighbours": ("scale(own + 8 * FloatScales::SCALE)", "scale(own + 1 * FloatScales::SCALE)"),
+        "sums without scales": ("fma_(sums[j][r], factors[r / 2],", "fma_(sums[j][r], 1.0f,"),
+        "sums without B's scale": ("const float of_b = scale(scales + panel);", "const float of_b = 1.0f;"),
+        "sums that are kept": ("float sums[FRAGMENTS_N][4] = {};", "static float sums[FRAGMENTS_N][4] = {};"),
+        "the last products of a row": (
+            "k < K_STEPS; ++k) {\n                const int now",
+            "k < 3; ++k) {\n                const int now",
+        ),
+        "a fragment that is overwritten": ("load_a.load_one(a[next % 2]", "load_a.load_one(a[now % 2]"),
+        "no barrier after a step": (
+            "pipeline.operands.receive();\n        read = Pipeline::next_stage(read), read_scales = Copies",
+            "read = Pipeline::next_stage(read), read_scales = Copies",
+        ),
+    },
+    "blocks, floats of one row of fragments": {
+        "the panel of the first columns": ("((tile.column & (SCALED_COLUMNS - 1)) + column) / SCALED_COLUMNS", "0"),
+        "the panel of the block's first column": ("(SCALED_COLUMNS - 1)) + column) /", "(SCALED_COLUMNS - 1))) /"),
+        "the first panel of all": ("tile.column / SCALED_COLUMNS + own_panel();", "own_panel();"),
+        "panels past the edge": ("left && has_panel", "left"),
+        "one panel copied": ("within(own_panel(), PANELS)", "within(own_panel(), 1)"),
+        "panels in place of rows": ("to + (BLOCK_M + own_panel()) * SCALE", "to + own_panel() * SCALE"),
+        "strides exchanged": (
+            "panel * params.groups.zero_n + step * b_stride",
+            "panel * b_stride + step * params.groups.zero_n",
+        ),
+        "scales of two": ("ONES = 0x7f7f7f7f", "ONES = 0x80808080"),
+    },
+    "blocks, floats of many rows": {
+        "rows that no thread copies": ("PASSES = divide_up(BLOCK_M, THREADS)", "PASSES = BLOCK_M / THREADS"),
+        "rows past the tile": ("if (BLOCK_M % THREADS == 0 || within(row, BLOCK_M))", "if (true)"),
+        "the first rows again": ("of_a + pass * THREADS * row_stride", "of_a"),
+        "rows of the first fragments": ("(row + i * 16 * FloatScales::SCALE)", "row"),
+        "rows of the first warp": ("row((row + ((thread_index()", "row((((thread_index()"),
+        "rows of the first tile": ("row = tile.row + thread_index(), step", "row = thread_index(), step"),
     },
     "tensor memory, k-contiguous": {
         "a place that is never free": ("place.parity ^ 1);", "place.parity);"),

@@ -125,6 +125,15 @@ def test_scales_cost_little():
     assert plain < scaled < 1.1 * plain
 
 
+@pytest.mark.parametrize("part", ["rtx-5090", "rtx-pro-6000"])
+@pytest.mark.parametrize("size", [LARGE, (16, 7168, 2048)])
+def test_scales_cost_little_next_to_those_of_tensor_cores(part, size):
+    family, arch = FAMILIES["contraction_blocks"], lookup(part)
+    scaled = fastest(family, block_scaled.workload(*size), arch)
+    plain = fastest(family, matmul(*size, dtype="float8_e4m3fn", out="bfloat16", trans_b=True), arch)
+    assert plain < scaled < 1.2 * plain
+
+
 def test_scales_cost_little_in_tensor_memory():
     """Sums of 256 columns are added in less time than they are multiplied; a tile's results wait for the last."""
     arch, seconds = lookup("b200"), []

@@ -48,6 +48,8 @@ REFUSALS = {
         ("sm_75", formatted(8, 8, 64, "nvfp4", dtype="float16"), "cp.async"),
         ("sm_87", formatted(8, 8, 34, "mxfp4", dtype="float16"), "4 bytes"),
         ("sm_87", formatted(8, 8, 64, "nvfp4", out="float64"), "float64"),
+        ("sm_86", block_scaled.workload(8, 8, 128), "faster with scales"),
+        ("sm_120", block_scaled.workload(8, 8, 130), "faster with scales"),
     ],
     "contraction_packed": [
         ("sm_87", matmul(8, 8, 8), "no convolution"),
@@ -193,6 +195,8 @@ SERVED = [
     ("sm_87", rows("softmax", (8, 8), (1,), "float32"), {"rows"}),
     ("sm_90", block_scaled.workload(512, 512, 1024), {"contraction_wgmma"}),
     ("b200", block_scaled.workload(512, 512, 1024), {"contraction_tcgen05"}),
+    ("sm_89", block_scaled.workload(512, 512, 1024), {"contraction_blocks"}),
+    ("rtx-5090", block_scaled.workload(1, 512, 1028, dtype_b="float8_e5m2"), {"contraction_blocks"}),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
     ("sm_100", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_tcgen05"}),

@@ -140,6 +140,9 @@ def _scaled() -> Iterator[Bug]:
     yield Bug("4X.f32.e2m1.e2m1.f32.ue4m3", "2X.f32.e2m1.e2m1.f32.ue8m0", each["nvfp4"])
     yield Bug("2X.f32.e2m1.e2m1.f32.ue8m0", "4X.f32.e2m1.e2m1.f32.ue4m3", each["mxfp4"])
     yield Bug('BYTES("f32.e5m2.e5m2.f32")', 'BYTES("f32.e5m2.e4m3.f32")', each["mxfp8"])
+    for wrong in ("e5m2.e5m2", "e4m3.e4m3"):
+        yield Bug('"m16n8k32", "f32.e4m3.e5m2.f32")', f'"m16n8k32", "f32.{wrong}.f32")', "blocks: floats")
+        yield Bug('BYTES("f32.e4m3.e5m2.f32")', f'BYTES("f32.{wrong}.f32")', "blocks: floats of one row of fragments")
 
 
 def _arithmetic() -> Iterator[Bug]:

@@ -290,6 +290,11 @@ def bytes_in_shared(e: Extents, operand: str, copy: Numbers) -> Numbers:
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
+def scales_of_b(columns: Numbers, group: int) -> Numbers:
+    """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
+    return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
+
+
 def scale_bytes_in_shared(e: Extents, operand: str) -> float:
     """Return the bytes of block scales in shared memory per element of k."""
     scaled = e.is_formatted and (operand == "b" or e.dtype["a"] == e.dtype["b"])
@@ -334,4 +339,5 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
             + 14,
         }
 
-    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled and not e.is_formatted else ()
+    of_columns = e.scaled and not (e.is_formatted or e.in_blocks)
+    return (Part(("warp_m", "warp_n", "block_k"), function),) if of_columns else ()

@@ -225,7 +225,7 @@ def test_the_vendors_call_of_a_workload_is_the_same():
     np.testing.assert_array_equal(found, BLOCK_SCALED_MATMUL.library(FakeDevice(), (a, b, d, e), types, "ieee"))
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90", "sm_100", "sm_120"])
 def test_which_arrays_are_copied(arch):
     a, b, d, e = operands(12, 32, 256)
     rows = a.reshape(3, 4, 256), b, d.reshape(3, 4, 2), e

@@ -8,10 +8,11 @@ from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.quantised import formatted
 from gensor_tuner.build.pool import candidate
-from tests.families.lattices import MMA, SIMT, TCGEN05, WGMMA
+from tests.families.lattices import BLOCKS, MMA, SIMT, TCGEN05, WGMMA
 from tests.families.verified import PLAIN
 from tests.mutator.programs.contraction import COPIES
 from tests.mutator.programs.contraction import MMA as SMALL_MMA
@@ -25,6 +26,7 @@ LEGAL = {
     "simt": (SIMT, "sm_87", matmul(256, 256, 256, dtype="float32"), SMALL_SIMT),
     "wgmma": (WGMMA, "sm_90", matmul(512, 512, 512, trans_b=True), PLAIN | {"vector_c": 16}),
     "tcgen05": (TCGEN05, "sm_100", matmul(512, 512, 512, trans_b=True), {"block_n": 64, "cluster": 0}),
+    "float scales": (BLOCKS, "sm_89", block_scaled(512, 512, 1024), {"block_n": 64}),
     "scales": (TCGEN05, "sm_100", formatted(512, 512, 1024, "nvfp4"), {"block_n": 64, "cluster": 0}),
 }
 E4M3 = {"BLOCK_K": 128, "B_LAYOUT": 0}
@@ -84,6 +86,13 @@ ILLEGAL = {
         ({"BLOCK_SCALED": 1, "CONSUMERS": 2}, "A plain product of 8-bit floats is scaled"),
         (SCALED | {"BLOCK_N": 224}, "by one scale of B or two"),
         (SCALED | {"BLOCK_N": 128, "MIN_BLOCKS": 2}, "Tensor memory has the sums"),
+    ],
+    "float scales": [
+        ({"BLOCK_K": 64}, "Float scales are of a step"),
+        ({"GROUP": 32}, "Float scales are of a step"),
+        ({"INSTRUCTION": 0}, "Float scales are of a step"),
+        ({"WARP_N": 48, "BLOCK_N": 48}, "The columns of a warp share a float scale"),
+        ({"WARP_M": 64, "BLOCK_M": 64, "WARP_N": 64}, "fragments of B of a step must fit"),
     ],
     "scales": [
         ({"ROW_SCALES": 1}, "Numbers of four bits have two or four scales"),

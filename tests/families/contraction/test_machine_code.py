@@ -6,7 +6,7 @@ from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES
 from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
-from tests.families.lattices import MMA, SIMT, TCGEN05, WGMMA
+from tests.families.lattices import BLOCKS, MMA, SIMT, TCGEN05, WGMMA
 from tests.families.verified import machine_code
 
 LARGE = (4096, 4096, 4096)
@@ -114,6 +114,17 @@ def test_scaled_sums_are_added_two_at_a_time(columns):
     _, entry = machine_code(TCGEN05, block_scaled(*LARGE), "sm_100", **TILE | values | {"min_blocks": 1})
     assert entry.hot_loop["UTCQMMA"] == 4 and entry.opcodes["USETMAXREG"] == 2
     assert entry.opcodes["FFMA2"] == columns // 4 and "FFMA" not in entry.opcodes
+
+
+@pytest.mark.parametrize("part", ["sm_89", "sm_120"])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_float_scales_take_a_multiply_add_of_a_sum(part, rows):
+    """Sums of a step begin without zeros; nothing is kept in local memory."""
+    values = {"block_m": 2 * rows, "warp_m": rows, "block_n": 128, "warp_n": 32, "stages": 2, "min_blocks": 1}
+    _, entry = machine_code(BLOCKS, block_scaled(*LARGE), part, **TILE | values)
+    products = rows // 16 * 4 * 4
+    assert (entry.hot_loop["QMMA"], entry.hot_loop["FFMA"]) == (products, products)
+    assert sum(entry.hot_loop.values()) <= 4 * products + 100, entry.hot_loop
 
 
 @pytest.mark.parametrize(("out", "counts"), [("float16", {"STSM": 16}), ("float32", {"STS": 64, "FSEL": 128})])

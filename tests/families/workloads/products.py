@@ -75,6 +75,8 @@ CONTRACTS = {
             ("sm_89", formatted(512, 512, 512, "mxfp8")),
             ("sm_80", formatted(64, 256, 512, "mxfp8_e5m2")),
             ("sm_120", workload(100, 264, 1120, dtype="float8_e5m2", dtype_b="float8_e4m3fn", trans_b=True, batch=2)),
+            ("sm_120", block_scaled(512, 1024, 1024)),
+            ("sm_89", block_scaled(16, 520, 1104, dtype_b="float8_e5m2", out="float32", epilogue=("bias", "silu"))),
         ],
         fewest_starters=2,
         spills=None,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gensor_kernels.operators.products.block_scaled import workload as block_scaled
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
@@ -113,7 +114,9 @@ def mma_configurations(copies: str) -> list[Configuration]:
 
 
 def block_configurations() -> list[Configuration]:
-    """Both ways to scale, with one block-scaled operand and with two, widened and multiplied as they are stored."""
+    """All ways to scale, with one block-scaled operand and with two, widened and multiplied as they are stored."""
+    floats, short = block_scaled(64, 72, 528, dtype_b="float8_e5m2"), {"block_k": 128, "instruction": 9}
+    short_rows = block_scaled(64, 72, 528, dtype="float8_e5m2", out="float32", epilogue=("bias",))
     ends = {"block_k": 64, "instruction": 0, "vector_b": 16, "vector_c": 16}
     plain = matmul(64, 72, 272, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True, out="bfloat16", batch=2)
     scaled = {"block_k": 256, "instruction": 11, "warp_n": 24, "block_n": 48}
@@ -134,6 +137,10 @@ def block_configurations() -> list[Configuration]:
         blocks("scaled mxfp4", formatted(64, 72, 288, "mxfp4"), "sm_120", **scaled | {"block_k": 128}, split_k=2),
         blocks("8-bit floats, scales of one", plain, "sm_120", **scaled | {"block_k": 64, "block_m": 16}),
         blocks("scaled mxfp8", formatted(64, 72, 576, "mxfp8_e5m2"), "sm_120", **scaled, warp_m=48, block_m=48),
+        # Float scales: of more rows than threads, of columns of two panels, as many rows of fragments as one and three.
+        blocks("floats", floats, "sm_89", **short, split_k=2),
+        blocks("floats of one row of fragments", floats, "sm_120", **short | {"instruction": 11}, block_n=96, raster=2),
+        blocks("floats of many rows", short_rows, "sm_89", **short, block_m=96, warp_m=48, block_n=16, warp_n=16),
     ]
 
 

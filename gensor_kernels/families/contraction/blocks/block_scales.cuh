@@ -117,29 +117,39 @@ struct ScaleReader {
 constexpr int SCALES_AT = STAGES * STAGE_BYTES; // bytes of shared memory before the scales
 using ScaleTileA = ScaleTile<SCALES_A, BLOCK_M>;
 using ScaleTileB = ScaleTile<SCALES_B, BLOCK_N>;
-constexpr int SCALES_BYTES = ScaleTileA::BYTES + ScaleTileB::BYTES; // of a stage
 
-// Copies operands and scales, stage by stage.
-struct ScaledPipeline {
-    Pipeline operands;
+// Copies the scales of both operands.
+struct BlockScales {
+    static constexpr int BYTES = ScaleTileA::BYTES + ScaleTileB::BYTES; // of a stage
     ScaleTileA a;
     ScaleTileB b;
+
+    MEMBER BlockScales(const Params &params, const Tile &tile)
+        : a(tile, params, params.groups.zeros, params.groups.zero_n, params.groups.zero_group, tile.row, params.m),
+          b(tile, params, params.d, params.d_n, params.d_m, tile.column, params.n) {}
+    MEMBER void request(sptr<u8> to) {
+        a.request(to);
+        b.request(to + ScaleTileA::BYTES);
+    }
+};
+
+// Copies operands and scales, stage by stage.
+template <class Scales>
+struct ScaledPipeline {
+    Pipeline operands;
+    Scales scales;
     int write; // bytes from the first stage of scales to the one to fill next
 
     MEMBER ScaledPipeline(const Params &params, const Tile &tile)
-        : operands(params, tile),
-          a(tile, params, params.groups.zeros, params.groups.zero_n, params.groups.zero_group, tile.row, params.m),
-          b(tile, params, params.d, params.d_n, params.d_m, tile.column, params.n), write(0) {}
+        : operands(params, tile), scales(params, tile), write(0) {}
 
     MEMBER void request(const Params &params) {
-        const sptr<u8> to = shared_base() + (SCALES_AT + write);
-        a.request(to);
-        b.request(to + ScaleTileA::BYTES);
+        scales.request(shared_base() + (SCALES_AT + write));
         write = next_stage(write);
         operands.request(params);
     }
     static MEMBER int next_stage(int offset) {
-        return offset == (STAGES - 1) * SCALES_BYTES ? 0 : offset + SCALES_BYTES;
+        return offset == (STAGES - 1) * Scales::BYTES ? 0 : offset + Scales::BYTES;
     }
 };
 
@@ -156,8 +166,17 @@ struct ScaledFragments {
     u32 of_a[OWN_A], of_b[OWN_B];
 };
 
+// Multiplies 8-bit floats as they are stored, with scales.
+template <class Scales> // as a template: where the tensor cores do not scale, it is not compiled
+DEVICE void multiply_bytes(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], const Scales &scales,
+                           ScalePlace at) {
+    mma_m16n8k32_scaled<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(sums, a, b, scales, at);
+}
+constexpr u32 ONES = 0x7f7f7f7f; // four scales of 1
+
 // The math of a warp, with the interface of WarpMath.
 struct BlockMath {
+    using Copies = ScaledPipeline<BlockScales>;
     LoadA::Type load_a;
     LoadB::Type load_b;
     Accumulators accumulators[1];
@@ -166,7 +185,7 @@ struct BlockMath {
     ReaderB scales_b;
     int read, read_scales; // byte offsets of the stage being computed
 
-    MEMBER BlockMath(int row, int column)
+    MEMBER BlockMath(const Tile &, int row, int column)
         : load_a(row), load_b(column), accumulators{},
           scales_a(row + own_row(2), row + own_row((FRAGMENTS_M - 1) % 2 + 1)),
           scales_b(column + own_column(4), column + own_column((FRAGMENTS_N - 1) % 4 + 1)), read(0), read_scales(0) {}
@@ -205,7 +224,7 @@ struct BlockMath {
 
     // Multiplies the stage whose first fragments are loaded, and loads the first fragments of the next stage, where
     // there are registers before the last ones of this stage are multiplied.
-    MEMBER void compute(ScaledPipeline &pipeline, const Params &params) {
+    MEMBER void compute(Copies &pipeline, const Params &params) {
         pipeline.request(params);
         unrolled<K_STEPS>([&](int k) {
             const bool last = k == K_STEPS - 1, ahead = DOUBLE_FRAGMENTS && (!last || K_STEPS % 2 == 0);
@@ -214,7 +233,7 @@ struct BlockMath {
                 multiply_step(fragments[now], k);
             if (last) {
                 pipeline.operands.receive();
-                read = Pipeline::next_stage(read), read_scales = ScaledPipeline::next_stage(read_scales);
+                read = Pipeline::next_stage(read), read_scales = Copies::next_stage(read_scales);
             }
             load(next, last ? 0 : k + 1);
             if (ahead)
@@ -235,15 +254,13 @@ struct BlockMath {
     template <class Step> // as a template: other formats than this one are not compiled
     MEMBER void multiply_as_stored(const Step &step, int byte) {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
-            constexpr u32 ONES = 0x7f7f7f7f;
             const ScaleRegisters scales = {SCALES_A ? step.of_a[i / 2] : ONES, SCALES_B ? step.of_b[j / 4] : ONES};
             const ScalePlace at = {byte, i % 2, j % 4};
             float (&sums)[4] = accumulators[0][i][j];
             if constexpr (NARROW == 4)
                 mma_m16n8k64_scaled<STEP_SCALES>(sums, step.numbers.a[i], step.numbers.b[0][j], scales, at);
             else
-                mma_m16n8k32_scaled<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(
-                    sums, step.numbers.a[i], step.numbers.b[0][j], scales, at);
+                multiply_bytes(sums, step.numbers.a[i], step.numbers.b[0][j], scales, at);
         }
     }
     MEMBER void multiply_unit(const ScaledFragments &step, int unit) {

@@ -1,12 +1,22 @@
-"""Cost of contraction_blocks beyond contraction_mma's: block scales (block_scales.cuh)."""
+"""Cost of contraction_blocks beyond contraction_mma's: block scales (block_scales.cuh), float scales
+(float_scales.cuh)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.mma import column as mma
 from gensor_kernels.families.contraction.mma import cost
-from gensor_kernels.families.contraction.mma.instructions import Code, as_stored
+from gensor_kernels.families.contraction.mma.instructions import (
+    BARRIER,
+    MMA_LATENCY,
+    READ_LATENCY,
+    Code,
+    as_stored,
+    instructions,
+    kind,
+)
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import Part, Values
@@ -19,12 +29,39 @@ COPY_ISSUE, BYTE_ISSUE = 3.0, 6.0
 #: Instructions to widen a power of two, and an 8-bit float of a column or a row of NVFP4 with the products by it; and
 #: next to a product with scales, after which ptxas puts an idle one: fitted to the SASS of eight Programs.
 POWER_ISSUE, COLUMN_ISSUE, ROW_ISSUE, IDLE_ISSUE = 4.0, 16.0, 10.0, 0.3
+#: With float scales: instructions of a step and of its copies of scales, for the factors of a row of fragments, and
+#: idle ones next to a product, counted in the SASS of four Programs; registers without sums and fragments, and the
+#: share of a step's fragments of B that is held for one row of fragments: as few as 23 Programs do not spill with.
+TURN_ISSUE, FACTOR_ISSUE, TURN_IDLE_ISSUE, TURN_REGISTERS, ONCE_HELD = 32.0, 4.0, 0.55, 28, 0.4
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Return what contraction_mma tabulates, and the cost of scales, if there are any."""
     e = extents(workload)
+    if e.in_blocks:
+        return cost.parts_with(workload, arch, _in_turn(workload, arch))
     return *cost.parts(workload, arch), *((_scales(e, scale_vector(workload)),) if e.is_formatted else ())
+
+
+def _in_turn(workload: Workload, arch: Arch) -> cost.Multiplied:
+    """Return the products of rows of fragments in turn, each of which ends with its sums times float scales."""
+    rates = {choice.code: arch.rate(choice.rate) for choice in instructions(kind(workload) or "", arch)}
+
+    def columns(v: Values) -> dict[Column, np.ndarray]:
+        down, across, steps = v["warp_m"] / 16, v["warp_n"] / 8, v["block_k"] / 32
+        rate = np.array([rates[int(code)] for code in v["instruction"]])
+        row = 16 * v["warp_n"] * v["block_k"] * 4 / rate
+        return {
+            column.STEP_ISSUE: TURN_ISSUE + down * (across * (4 + TURN_IDLE_ISSUE * steps) + FACTOR_ISSUE),
+            column.CHAIN: BARRIER + 2 * READ_LATENCY + down * (np.maximum(steps * MMA_LATENCY - row, 0) + MMA_LATENCY),
+            mma.CHAIN_SAVED: 0 * down,
+            mma.DOUBLE_NEEDS: np.full_like(down, 1e6),
+            column.BASE_REGISTERS: 4 * across * (down + 1)
+            + 2 * across * steps * np.where(down > 1, 1, ONCE_HELD)
+            + TURN_REGISTERS,
+        }
+
+    return columns
 
 
 def scale_vector(workload: Workload) -> int:

@@ -24,6 +24,7 @@ from gensor_kernels.families.contraction.cost import (
 )
 from gensor_kernels.families.contraction.norm import norm_parts
 from gensor_kernels.families.contraction.problem import (
+    FLOAT,
     MASKED,
     SPREAD_ISSUE,
     Extents,
@@ -37,6 +38,7 @@ from gensor_kernels.families.contraction.problem import (
     power_of_two_in,
     scale_bytes_in_shared,
     scale_parts,
+    scales_of_b,
     spread,
     word_costs,
 )
@@ -52,6 +54,8 @@ from . import complex as mma_complex
 from . import split_float as mma_split_float
 from .instructions import MMA_LATENCY, Code, as_stored, heat, instructions, kind, waits
 
+#: Columns of a warp's iteration, by its tile, step and instruction.
+Multiplied = Callable[[Values], dict[Column, np.ndarray]]
 BLOCKS = tuple(range(16, 257, 16))
 #: Bytes of k per main-loop step.
 STEP_BYTES = (32, 64, 128, 256)
@@ -63,7 +67,8 @@ def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
     copy = v["copy"]
     a, b = (bytes_in_shared(e, x, copy) + scale_bytes_in_shared(e, x) for x in "ab")
-    return v["stages"] * v["block_k"] * (v["block_m"] * a + e.matrices * v["block_n"] * b)
+    scales = FLOAT * (v["block_m"] + scales_of_b(v["block_n"], e.group)) if e.in_blocks else 0
+    return v["stages"] * (v["block_k"] * (v["block_m"] * a + e.matrices * v["block_n"] * b) + scales)
 
 
 def words(e: Extents) -> int:
@@ -78,6 +83,11 @@ def slab_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Return everything that contraction_mma tabulates."""
+    return parts_with(workload, arch, None)
+
+
+def parts_with(workload: Workload, arch: Arch, own: Multiplied | None) -> tuple[Part, ...]:
+    """Return the same with ``own`` columns for the products of a main loop that differs."""
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:
@@ -115,7 +125,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch),
         *(norm_parts(e, arch) if e.norm else ()),
         *(_warps("m"), tiles_part(e.m, "m"), _warps("n"), tiles_part(e.n, "n")),
-        mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
+        mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch, own),
         _copies(e, "a", arch),
         _copies(e, "b", arch),
         _read(workload, "a", arch),
@@ -140,7 +150,7 @@ def _warps(axis: str) -> Part:
     return Part((f"block_{axis}", f"warp_{axis}"), function, fixed=True)
 
 
-def _multiply(workload: Workload, arch: Arch) -> Part:
+def _multiply(workload: Workload, arch: Arch, own: Multiplied | None) -> Part:
     """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
     choices = instructions(kind(workload) or "", arch)
     e = extents(workload)
@@ -187,7 +197,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
                 column.BASE_REGISTERS: np.minimum(held / 32 + ahead + 36, room),
                 mma.SECOND_FRAGMENTS: 0 * held,
             }
-        return outputs_of | (_in_parts(v, arch, sums) if in_parts else {})
+        return outputs_of | (_in_parts(v, arch, sums) if in_parts else own(v) if own else {})
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function, fixed=True)
 

@@ -108,8 +108,8 @@ class ContractionMma(ContractionFamily):
         name, out = kind(workload), e.dtype["c"]
         if e.is_formatted and not self.scales_blocks:
             return "block-scaled weights have their own main loop"
-        if e.in_blocks:
-            return "scales of both operands need warpgroup products (sm_90) of rows of whole 16 bytes"
+        if e.in_blocks and not self.scales_blocks:
+            return "scales of both operands need products of 8-bit floats as they are stored"
         if name is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not self.instructions(workload, arch):
@@ -190,7 +190,7 @@ class ContractionMma(ContractionFamily):
         in_parts = kind(workload) == mma_split_float.KIND
         instruction = default_instruction(columns["block_k"], workload, self.instructions(workload, arch))
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
-        tiles = warp_tiles(m, n, held * np.where(instruction == Code.F8_K32, 2, 1))
+        tiles = warp_tiles(m, n, held * np.where((instruction == Code.F8_K32) | e.in_blocks, 2, 1))
         promised = np.maximum(like * int(in_parts or self.scales_blocks), stream_k.least_blocks(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,

@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_parts
 from gensor_kernels.families.contraction.norm import norm_parts
-from gensor_kernels.families.contraction.problem import SECTOR, Extents, extents
+from gensor_kernels.families.contraction.problem import SECTOR, Extents, extents, scales_of_b
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cluster import cluster_parts, of_operands
 from gensor_kernels.families.contraction.wgmma.cost import (
@@ -23,7 +23,6 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     entry_registers,
     multiplying_registers,
     requests,
-    scales_of_b,
 )
 from gensor_kernels.families.contraction.wgmma.implicit_gemm import taps
 from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_parts

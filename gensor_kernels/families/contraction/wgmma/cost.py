@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_parts
 from gensor_kernels.families.contraction.norm import norm_parts
-from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.problem import Extents, extents, scales_of_b
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
@@ -156,11 +156,6 @@ def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers."""
     columns = e.matrices * boxed_columns(v["block_n"], e)
     return v["stages"] * (v["block_m"] + columns) * v["block_k"] * e.bytes_a
-
-
-def scales_of_b(columns: Numbers, group: int) -> Numbers:
-    """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
-    return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
 
 
 def sharing(v: Mapping[str, Numbers]) -> Numbers:

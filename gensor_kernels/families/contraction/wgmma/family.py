@@ -23,7 +23,7 @@ from gensor_kernels.families.contraction.base import (
 )
 from gensor_kernels.families.contraction.cost import Loop, assemble, searching
 from gensor_kernels.families.contraction.norm import CODES
-from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.problem import Extents, extents, scales_of_b
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.families.core.program import Program
@@ -112,7 +112,7 @@ class ContractionWgmma(ContractionFamily):
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), self.own_kind(workload)
         columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
-        columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
+        columns = [n for n in columns if not e.in_blocks or scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(e)
         grid = shared.grid_coordinates(e, cost.BLOCKS_M, columns, steps)
