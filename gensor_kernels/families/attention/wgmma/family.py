@@ -5,6 +5,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,7 +22,7 @@ from gensor_kernels.families.attention.family import (
     vector,
     written,
 )
-from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
+from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
@@ -63,10 +64,10 @@ class AttentionWgmma(Attention):
     threads = staticmethod(cost.threads)
     launch_bytes = staticmethod(cost.launch_bytes)
     rules = rules.RULES
-    sized = staticmethod(sizes_of)
+    sized: Callable[[Workload], Sizes] = staticmethod(sizes_of)
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
-    names = (
+    names: tuple[str, ...] = (
         *("level", "block_q", "block_k", "head_tile", "split_k", "longest_first"),
         *("stages", "mask_stages", "polynomials", *EPILOGUE_NAMES),
     )
