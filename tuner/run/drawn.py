@@ -93,7 +93,7 @@ def rows(count: int, seed: int) -> Iterator[Workload]:
         count -= 1
 
 
-def attentions(count: int, seed: int) -> Iterator[Workload]:
+def attentions(count: int, seed: int, most: float = MOST_FLOPS) -> Iterator[Workload]:
     """Yield `count` attentions: half of them decoding steps, sequences log-uniform, heads of usual models."""
     rng = np.random.default_rng(seed)
     while count:
@@ -104,7 +104,7 @@ def attentions(count: int, seed: int) -> Iterator[Workload]:
         kv_heads, head = heads // int(rng.choice((1, 4))), int(rng.choice((64, 64, 80, 128, 128, 256)))
         causal = "window" in form or bool(rng.random() < 0.5)
         dtype = str(rng.choice(("float16", "bfloat16")))
-        if 4.0 * batch * heads * queries * keys * head > MOST_FLOPS:
+        if 4.0 * batch * heads * queries * keys * head > most:
             continue
         sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head": head}
         yield attention.workload(queries, keys, dtype=dtype, causal=causal, **sizes, **form)
@@ -119,6 +119,7 @@ MENDING = (
     *(partial(floats8, seed=seed) for seed in (26, 27)),
     partial(rows, seed=31),
     *(partial(attentions, seed=seed) for seed in (41, 42)),
+    partial(attentions, seed=43, most=64 * MOST_FLOPS),
 )
 
 

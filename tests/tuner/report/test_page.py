@@ -116,7 +116,7 @@ def recorded_terms(record):
 
 def only(terms, *names):
     nothing = {each.name: np.zeros(1, np.float32) for each in fields(terms) if each.name != "in_flight"}
-    kept = ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes", *names)
+    kept = ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes", "placed", *names)
     return replace(terms, **nothing | {name: getattr(terms, name) for name in kept})
 
 
