@@ -18,8 +18,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the emulator ru
 #: A compiler that leaves a file in its temporary folder, and a child that waits.
 TOOL = 'echo >"$TMPDIR/cc1.s"; sleep 3600 & echo $$ $! >pids.new; mv pids.new pids; wait'
 RUNNING = f"""
-import sys, threading
+import signal, sys, threading
 from gensor_kernels.build import tools
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has set to be ignored
 threading.Thread(target=tools.run, args=(["sh", "-c", {TOOL!r}],)).start()
 """
 

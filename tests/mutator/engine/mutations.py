@@ -12,7 +12,7 @@ from dataclasses import dataclass
 INTRINSICS = (
     *("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh"),
     *("hopper.cuh", "hopper_products.cuh", "dependent.cuh", "vote.cuh", "saturated.cuh"),
-    *("block_scaled.cuh", "blackwell.cuh", "blackwell_scales.cuh", "blackwell_stores.cuh"),
+    *("block_scaled.cuh", "blackwell.cuh", "blackwell_clusters.cuh", "blackwell_scales.cuh", "blackwell_stores.cuh"),
 )
 # Calls that order memory, copies or products.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
